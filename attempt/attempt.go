@@ -1,0 +1,95 @@
+// Package attempt answers one question: what was tried for a call, and what came of it?
+package attempt
+
+import (
+	"time"
+
+	"retryproxy/classify"
+)
+
+// Attempt is one request sent upstream and what came of it.
+type Attempt struct {
+	N        int           // 1 is the first on the record
+	Count    int           // X-Retry-Count of this attempt: client's count + earlier attempts
+	Started  time.Time     // when it was sent
+	Duration time.Duration // to the verdict
+	Host     string        // normalised host:port it went to
+	Status   int           // 0: no header came
+	Detail   string        // for people
+	Delay    time.Duration // waited since the attempt before, or since the call began
+	Cause    string        // of that wait: backoff, retry_after, tokens, gate, breaker, pause; empty: none
+	Verdict  classify.Verdict
+	// Reused: sent on a connection that had served before.
+	Reused bool
+	// UpstreamID is the upstream's own request id, when it gave one.
+	UpstreamID string
+}
+
+// History is every attempt on a record, oldest first.
+type History []Attempt
+
+// Last returns the newest attempt; the zero value when there is none.
+func (h History) Last() Attempt {
+	if len(h) == 0 {
+		return Attempt{}
+	}
+	return h[len(h)-1]
+}
+
+// Executed is the worst over all attempts.
+func (h History) Executed() classify.Executed {
+	worst := classify.ExecutedNo
+	for i := range h {
+		worst = max(worst, h[i].Verdict.Executed)
+	}
+	return worst
+}
+
+// Labels name who a call belongs to; an empty one is absent.
+type Labels struct {
+	Shop     string `json:"shop,omitempty"`
+	ShopTier string `json:"shop_tier,omitempty"`
+	TaskType string `json:"task_type,omitempty"`
+}
+
+// Summary is one call as the log, the metrics and the operator see it. It holds
+// no credential, no key in clear and no body.
+type Summary struct {
+	ID       string
+	Mode     string // forward, connect, reverse
+	Policy   string
+	User     string // configured proxy user, else empty
+	Client   string // address
+	Labels   Labels
+	Method   string
+	Scheme   string
+	Host     string // normalised host:port
+	Path     string // without query, escaped
+	KeyHash  string // first 16 hex digits of SHA-256 of the key; empty: keyless
+	ClientID string // the client's X-Request-Id
+	Trace    string // the client's traceparent
+
+	State    string // running, waiting, done
+	Result   string // success, recovered, replay, failed, rejected, cancelled
+	Reason   string // a stop reason or own answer of the contract
+	Detail   string
+	Status   int // what the client got; 0: nothing yet
+	Executed classify.Executed
+	Attempts History
+	Previous int // of them made by earlier runs on the record
+
+	Started  time.Time
+	Duration time.Duration
+	Overhead time.Duration // our own part: neither upstream nor waiting
+	Bytes    int64         // of the answer's body
+	Waits    []Wait        // that ended
+	Cause    string        // of the wait in progress
+	Place    int           // in that line, 1 is next; 0: unknown
+	NextAt   time.Time     // when that wait is planned to end
+}
+
+// Wait is one finished wait of a call.
+type Wait struct {
+	Cause string
+	For   time.Duration
+}

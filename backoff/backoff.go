@@ -1,0 +1,2 @@
+// Package backoff answers one question: how long until the next attempt?
+package backoff

@@ -1,0 +1,3 @@
+module retryproxy
+
+go 1.26

@@ -1,0 +1,64 @@
+// Package policy answers one question: by which rules does a call live?
+package policy
+
+import (
+	"time"
+
+	"retryproxy/backoff"
+	"retryproxy/classify"
+)
+
+// Policy is one entry of retry_policies with everything it left out filled in
+// from default. It is read once per call and never changed afterwards.
+type Policy struct {
+	Name  string
+	Match Match
+
+	MaxRetries int
+	Backoff    backoff.Policy
+	FirstRetry string // "backoff" or "fast"
+
+	ConnectTimeout  time.Duration
+	PerTryTimeout   time.Duration
+	BodyIdleTimeout time.Duration
+	Deadline        time.Duration
+	ClientHold      time.Duration // 0: off
+
+	RetryStatuses, PermanentStatuses, NotNowStatuses classify.StatusSet
+
+	HonourRetryAfter  bool
+	RetryAfterCap     time.Duration
+	RetryAfterOverCap string // cap, stop, park
+	Safe              string // auto, method, key, always, never
+	SafeMethods       []string
+	OnUnknown         string // manual_review, retry
+	OnOpen            string // wait, fail
+	OnPark            int    // 202 or 503
+	Preset            string
+	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type
+	ForwardHeadersSet bool     // named by the operator, so the platform table does not override it
+	FingerprintIgnore []string
+	DeadLetter        string // none, unsafe, all
+	Priority          int
+}
+
+// Match says which calls a policy is for; a nil list matches all. Values may
+// hold * globs.
+type Match struct {
+	TaskType, Shop, ShopTier, Host, Path, Method, Operation []string
+	Hours                                                   []HourRange
+}
+
+// HourRange is [From, To) in hours of the configured zone; From > To crosses midnight.
+type HourRange struct{ From, To int }
+
+// Attrs are the facts of a call that policies match on.
+type Attrs struct {
+	TaskType, Shop, ShopTier, Host, Path, Method, Operation string
+}
+
+// Set is the ordered list of policies; the first match wins. Build it with NewSet.
+type Set struct {
+	policies []*Policy
+	zone     *time.Location
+}
