@@ -56,9 +56,3 @@ type HourRange struct{ From, To int }
 type Attrs struct {
 	TaskType, Shop, ShopTier, Host, Path, Method, Operation string
 }
-
-// Set is the ordered list of policies; the first match wins. Build it with NewSet.
-type Set struct {
-	policies []*Policy
-	zone     *time.Location
-}

@@ -1,0 +1,69 @@
+package policy
+
+import (
+	"slices"
+
+	"retryproxy/classify"
+)
+
+// Names of what ForwardHeaders may hold.
+const (
+	HeaderKey        = "idempotency_key"
+	HeaderRetryCount = "retry_count"
+	HeaderShop       = "shop"
+	HeaderShopTier   = "shop_tier"
+	HeaderTaskType   = "task_type"
+)
+
+// Rules are what judging an attempt of a call needs. keyed says that the call
+// has a key, keyHonoured what KeyHonoured said about its host.
+func (p *Policy) Rules(method string, keyed, keyHonoured bool) classify.Rules {
+	return classify.Rules{
+		Retry:     p.RetryStatuses,
+		Permanent: p.PermanentStatuses,
+		NotNow:    p.NotNowStatuses,
+		OnUnknown: p.OnUnknown,
+		Safe:      p.basis(method, keyed && keyHonoured),
+	}
+}
+
+// basis says why repeating is safe before the outcome is known; empty: it is not.
+func (p *Policy) basis(method string, key bool) classify.Basis {
+	switch p.Safe {
+	case "always":
+		return classify.BasisRule
+	case "never":
+		return ""
+	}
+	if p.Safe != "key" && slices.Contains(p.SafeMethods, method) {
+		return classify.BasisMethod
+	}
+	if p.Safe != "method" && key {
+		return classify.BasisKey
+	}
+	return ""
+}
+
+// Forwards says whether forward_headers names what. Use ForwardsTo for what
+// really goes to a host.
+func (p *Policy) Forwards(what string) bool { return slices.Contains(p.ForwardHeaders, what) }
+
+// ForwardsKey says whether forward_headers names the idempotency key.
+func (p *Policy) ForwardsKey() bool { return p.Forwards(HeaderKey) }
+
+// ForwardsTo says whether what is sent to host: a third-party platform gets none
+// of our headers unless the operator named them.
+func (p *Policy) ForwardsTo(host, what string) bool {
+	return p.Forwards(what) && (p.ForwardHeadersSet || !Platform(host))
+}
+
+// SendsVia says whether host gets our Via, by the same rule. Whether Via is
+// sent at all is up to headers.via.
+func (p *Policy) SendsVia(host string) bool { return p.ForwardHeadersSet || !Platform(host) }
+
+// KeyHonoured says whether a key makes a repeat to host safe: it really goes
+// there, and the host is not known to ignore keys. Against the latter stands
+// only the operator's own "safe: key".
+func (p *Policy) KeyHonoured(host string) bool {
+	return p.ForwardsTo(host, HeaderKey) && (p.Safe == "key" || !KeyIgnored(host))
+}

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"testing"
+
+	"retryproxy/classify"
+)
+
+func TestSafeBasis(t *testing.T) {
+	methods := []string{"GET", "PUT"}
+	for _, c := range []struct {
+		safe, method      string
+		keyed, keyReaches bool
+		want              classify.Basis
+	}{
+		{"auto", "GET", false, false, classify.BasisMethod},
+		{"auto", "GET", true, true, classify.BasisMethod},
+		{"auto", "POST", false, true, ""},
+		{"auto", "POST", true, true, classify.BasisKey},
+		{"auto", "POST", true, false, ""},
+		{"auto", "get", false, false, ""}, // methods are case-sensitive, RFC 9110 section 9.1
+		{"method", "PUT", false, false, classify.BasisMethod},
+		{"method", "POST", true, true, ""},
+		{"key", "GET", false, true, ""},
+		{"key", "GET", true, true, classify.BasisKey},
+		{"key", "POST", true, false, ""},
+		{"always", "POST", false, false, classify.BasisRule},
+		{"never", "GET", true, true, ""},
+	} {
+		p := &Policy{Safe: c.safe, SafeMethods: methods}
+		if got := p.Rules(c.method, c.keyed, c.keyReaches).Safe; got != c.want {
+			t.Errorf("safe %s: Rules(%s, keyed %v, honoured %v).Safe = %q, want %q", c.safe, c.method, c.keyed, c.keyReaches, got, c.want)
+		}
+	}
+}
+
+func TestRulesTakeTheStatusSets(t *testing.T) {
+	p := &Policy{OnUnknown: "retry"}
+	p.RetryStatuses.Add(503)
+	p.PermanentStatuses.Add(501)
+	p.NotNowStatuses.Add(429)
+	r := p.Rules("GET", false, false)
+	if !r.Retry.Has(503) || !r.Permanent.Has(501) || !r.NotNow.Has(429) || r.OnUnknown != "retry" {
+		t.Errorf("Rules = %+v, want the policy's statuses and on_unknown", r)
+	}
+}
+
+func TestForwarding(t *testing.T) {
+	const own, pdd = "erp.example.com:443", "gw-api.pinduoduo.com:443"
+	both := []string{HeaderKey, HeaderRetryCount}
+	for _, c := range []struct {
+		name               string
+		policy             Policy
+		host               string
+		key, via, honoured bool
+	}{
+		{"own host", Policy{Safe: "auto", ForwardHeaders: both}, own, true, true, true},
+		{"own host, key not named", Policy{Safe: "auto", ForwardHeaders: both[1:]}, own, false, true, false},
+		{"platform", Policy{Safe: "auto", ForwardHeaders: both}, pdd, false, false, false},
+		{"platform, safe key", Policy{Safe: "key", ForwardHeaders: both}, pdd, false, false, false},
+		{"platform, named by the operator", Policy{Safe: "auto", ForwardHeaders: both, ForwardHeadersSet: true}, pdd, true, true, false},
+		{"platform, named and safe key", Policy{Safe: "key", ForwardHeaders: both, ForwardHeadersSet: true}, pdd, true, true, true},
+		{"platform, none named", Policy{Safe: "key", ForwardHeadersSet: true}, pdd, false, true, false},
+	} {
+		p := c.policy
+		if got := p.ForwardsTo(c.host, HeaderKey); got != c.key {
+			t.Errorf("%s: ForwardsTo(%s, key) = %v, want %v", c.name, c.host, got, c.key)
+		}
+		if got := p.SendsVia(c.host); got != c.via {
+			t.Errorf("%s: SendsVia(%s) = %v, want %v", c.name, c.host, got, c.via)
+		}
+		if got := p.KeyHonoured(c.host); got != c.honoured {
+			t.Errorf("%s: KeyHonoured(%s) = %v, want %v", c.name, c.host, got, c.honoured)
+		}
+	}
+}
+
+func TestForwards(t *testing.T) {
+	p := &Policy{ForwardHeaders: []string{HeaderShop}}
+	if !p.Forwards(HeaderShop) || p.Forwards(HeaderTaskType) || p.ForwardsKey() {
+		t.Error("Forwards does not follow forward_headers")
+	}
+}
+
+func TestPlatform(t *testing.T) {
+	for _, c := range []struct {
+		host string
+		want bool
+	}{
+		{"gw-api.pinduoduo.com", true},
+		{"gw-upload.pinduoduo.com:443", true},
+		{"GW-API.PinDuoDuo.com.", true},
+		{"openapi-b-global.temu.com:443", true},
+		{"eco.taobao.com", true},
+		{"gw.api.taobao.com", true},
+		{"api.jd.com", true},
+		{"openapi-fxg.jinritemai.com", true},
+		{"openapi.kwaixiaodian.com", true},
+		{"ark.xiaohongshu.com", true},
+		{"api.weixin.qq.com", true},
+		{"partner.shopeemobile.com", true},
+		{"open-api.tiktokglobalshop.com", true},
+		{"shop-17.myshopify.com", true},
+		{"sellingpartnerapi-eu.amazon.com", true},
+		{"marketplace.walmartapis.com", true},
+		{"www.amazon.com", false},
+		{"notpinduoduo.com", false},
+		{"pinduoduo.com.evil.example", false},
+		{"127.0.0.1:8080", false},
+		{"[::1]:80", false},
+		{"", false},
+	} {
+		if got := Platform(c.host); got != c.want {
+			t.Errorf("Platform(%q) = %v, want %v", c.host, got, c.want)
+		}
+		if got := KeyIgnored(c.host); got != c.want {
+			t.Errorf("KeyIgnored(%q) = %v, want %v", c.host, got, c.want)
+		}
+	}
+}
+
+func TestRulesAllocateNothing(t *testing.T) {
+	p := &Policy{Safe: "auto", SafeMethods: []string{"GET"}, ForwardHeaders: []string{HeaderKey}}
+	var got classify.Rules
+	n := testing.AllocsPerRun(100, func() { got = p.Rules("POST", true, p.KeyHonoured("erp.example.com:443")) })
+	if n != 0 || got.Safe != classify.BasisKey {
+		t.Errorf("Rules allocates %v times (safe %q), want 0 (key)", n, got.Safe)
+	}
+}

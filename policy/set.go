@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// Set is the ordered list of policies; the first match wins. Build it with
+// NewSet. It is never changed afterwards, so any number of calls may read it.
+type Set struct {
+	policies []*Policy
+	matchers []*Matcher
+}
+
+// NewSet compiles policies, the default one last; hour ranges are read in zone,
+// nil is UTC. It fails with ErrSet or ErrHours.
+func NewSet(policies []*Policy, zone *time.Location) (*Set, error) {
+	if zone == nil {
+		zone = time.UTC
+	}
+	if len(policies) == 0 || !policies[len(policies)-1].Match.all() {
+		return nil, ErrSet
+	}
+	s := &Set{policies: policies}
+	names := make(map[string]bool, len(policies))
+	for _, p := range policies {
+		if p.Name == "" || names[p.Name] {
+			return nil, fmt.Errorf("%w: %q is used twice or is empty", ErrSet, p.Name)
+		}
+		names[p.Name] = true
+		m, err := NewMatcher(p.Match, zone)
+		if err != nil {
+			return nil, fmt.Errorf("policy %q: %w", p.Name, err)
+		}
+		s.matchers = append(s.matchers, m)
+	}
+	return s, nil
+}
+
+// Match returns the first policy that is for a call with these facts at now.
+// It is never nil: the last one is for every call.
+func (s *Set) Match(a *Attrs, now time.Time) *Policy {
+	for i, m := range s.matchers {
+		if m.Match(a, now) {
+			return s.policies[i]
+		}
+	}
+	return s.policies[len(s.policies)-1]
+}
+
+// Policies returns the policies in order, for the operator; read only.
+func (s *Set) Policies() []*Policy { return s.policies }
+
+// all says whether m matches every call.
+func (m *Match) all() bool {
+	return len(m.TaskType)+len(m.Shop)+len(m.ShopTier)+len(m.Host)+len(m.Path)+
+		len(m.Method)+len(m.Operation)+len(m.Hours) == 0
+}
