@@ -1,0 +1,317 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"retryproxy/classify"
+	"retryproxy/inbound"
+	"retryproxy/internal/spool"
+	"retryproxy/message"
+)
+
+const (
+	holdFor     = time.Second     // longest wait for the held part of an answer
+	discardFor  = 5 * time.Second // longest time spent on an answer that will be retried
+	discardSize = 1 << 20
+	blockedFor  = time.Second // a client that takes nothing for so long frees the slot
+)
+
+// deadlined is a body whose reads can be given a time without breaking it.
+type deadlined interface{ SetReadDeadline(time.Time) error }
+
+// hold reads the first part of an answer before its header goes out, while a
+// retry is still possible, so that a truncated small answer is an outcome and
+// not a broken download. JSON that fits is held as well: it may say failure.
+func (x *exchange) hold(t *tried) {
+	r := t.Response
+	limit := x.set.Body.Hold
+	small := r.Length >= 0 && r.Length <= limit
+	retryable := x.safe != "" && x.left() > 0
+	switch {
+	case limit <= 0 || r.Status < 200 || r.Status > 299 || r.Upgrade != nil || eventStream(r.Fields):
+		return
+	case r.Length == 0:
+		t.whole = true
+		return
+	case !retryable && !(small && isJSON(r.Fields)):
+		return
+	}
+	d, timed := r.Body.(deadlined)
+	if !timed && !small {
+		return
+	}
+	if timed {
+		d.SetReadDeadline(time.Now().Add(holdFor))
+		defer d.SetReadDeadline(time.Time{})
+	}
+	t.read(limit)
+}
+
+// read fills head up to limit, or to the end, or until time is up.
+func (t *tried) read(limit int64) {
+	size := min(limit, 4096)
+	if t.Response.Length >= 0 {
+		size = min(limit, t.Response.Length)
+	}
+	buf := make([]byte, 0, size+1)
+	for int64(len(buf)) <= limit {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := t.Response.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		t.head = buf
+		if err == nil {
+			continue
+		}
+		t.whole = err == io.EOF
+		if !t.whole && !isTimeout(err) {
+			t.failed = err
+		}
+		return
+	}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+func eventStream(f message.Fields) bool {
+	return hasPrefixFold(f.Get("Content-Type"), "text/event-stream")
+}
+
+func isJSON(f message.Fields) bool {
+	ct, _, _ := strings.Cut(f.Get("Content-Type"), ";")
+	return strings.Contains(strings.ToLower(ct), "json")
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// kept is a complete upstream answer that waits in case no better one comes.
+type kept struct {
+	response message.Response
+	body     *spool.Buffer
+	attempt  int // index into the history
+}
+
+// keep reads the answer of an attempt that will be retried, so that its
+// connection can serve again and the answer can be given in the end. One that
+// is too large or too slow is dropped with its connection.
+func (x *exchange) keep(t *tried) {
+	r := t.Response
+	if r == nil {
+		return
+	}
+	defer r.Body.Close()
+	if t.failed != nil {
+		return
+	}
+	if d, ok := r.Body.(deadlined); ok {
+		d.SetReadDeadline(time.Now().Add(discardFor))
+	}
+	buf, err := x.p.Answers.Fill(io.MultiReader(bytes.NewReader(t.head), r.Body), -1, discardSize)
+	if err != nil {
+		if buf != nil {
+			buf.Close()
+		}
+		return
+	}
+	x.dropKept()
+	x.kept = &kept{response: *r, body: buf, attempt: len(x.past) - 1}
+	x.kept.response.Fields = r.Fields.Clone(0)
+}
+
+func (x *exchange) dropKept() {
+	if x.kept != nil {
+		x.kept.body.Close()
+		x.kept = nil
+	}
+}
+
+// usable says whether the kept answer may be given: no later attempt may have
+// been executed.
+func (x *exchange) usable() bool {
+	return x.kept != nil && x.past[x.kept.attempt+1:].Executed() == classify.ExecutedNo
+}
+
+// conclude gives the client its one answer and settles the record.
+func (x *exchange) conclude(t *tried, d Decision) {
+	x.outcome.decision = d
+	switch {
+	case t != nil && t.conn != nil:
+		x.splice(t.conn)
+	case t != nil && t.Response != nil && t.failed == nil:
+		x.pass(t)
+	case x.usable():
+		x.passKept()
+	default:
+		x.answerOwn(x.failure(d))
+	}
+}
+
+// pass streams the upstream's answer through.
+func (x *exchange) pass(t *tried) {
+	r := t.Response
+	if r.Upgrade != nil {
+		x.upgradeTo(r)
+		return
+	}
+	stream := eventStream(r.Fields)
+	if stream {
+		x.release()
+		x.settleMarker(r)
+	}
+	rest := &relay{first: t.head, head: t.head, body: r.Body, whole: t.whole, exchange: x}
+	if x.key != "" && !stream {
+		rest.capture = make([]byte, 0, min(max(r.Length, 512), x.set.MaxResponse))
+		rest.limit = x.set.MaxResponse
+	}
+	out := x.final(r)
+	out.Body = rest
+	err := x.write(out, x.bodyIdle(stream))
+	if errors.Is(err, inbound.ErrClient) && x.key != "" {
+		err = rest.drain() // the attempt runs to its end and is recorded
+	}
+	rest.Close()
+	x.outcome.cut = err != nil && !errors.Is(err, inbound.ErrClient)
+	x.settle(out, rest, err == nil)
+}
+
+// bodyIdle is how long a body may stand still; event streams may for ever.
+func (x *exchange) bodyIdle(stream bool) time.Duration {
+	if stream {
+		return 0
+	}
+	return x.policy.BodyIdleTimeout
+}
+
+// passKept gives the newest complete answer of an earlier attempt.
+func (x *exchange) passKept() {
+	r := x.kept.response
+	body, err := x.kept.body.Open()
+	if err != nil {
+		x.answerOwn(x.failure(x.outcome.decision))
+		return
+	}
+	if r.Length < 0 {
+		r.Length = x.kept.body.Len()
+	}
+	out := x.final(&r)
+	rest := &relay{body: body, exchange: x}
+	if x.key != "" {
+		rest.limit = x.set.MaxResponse
+	}
+	out.Body = rest
+	err = x.write(out, x.policy.BodyIdleTimeout)
+	x.settle(out, rest, err == nil)
+}
+
+// write is the one place where an answer of an attempt goes to the client.
+func (x *exchange) write(out *message.Response, idle time.Duration) error {
+	began := time.Now()
+	n, err := x.call.Answer(out, idle)
+	x.outcome.bytes, x.outcome.status = n, out.Status
+	x.away += time.Since(began)
+	return err
+}
+
+// relay is the body of an answer on its way to the client: the held part, then
+// the rest. It keeps a copy for the key and frees the slot when the body ended
+// or the client blocks.
+type relay struct {
+	first    []byte // the held part, kept for a look at it
+	head     []byte // of it, what is not yet read
+	body     io.ReadCloser
+	whole    bool
+	exchange *exchange
+	capture  []byte
+	limit    int64
+	over     bool // the body is larger than limit
+	ended    bool
+	blocked  *time.Timer
+}
+
+// Read gives the held part first.
+func (r *relay) Read(p []byte) (int, error) {
+	if r.blocked != nil {
+		r.blocked.Stop()
+	}
+	n, err := r.read(p)
+	r.copy(p[:n])
+	switch {
+	case err == io.EOF:
+		r.ended = true
+		r.exchange.release()
+	case err == nil && !r.whole:
+		r.arm()
+	}
+	return n, err
+}
+
+func (r *relay) read(p []byte) (int, error) {
+	if len(r.head) > 0 {
+		n := copy(p, r.head)
+		r.head = r.head[n:]
+		if len(r.head) == 0 && r.whole {
+			return n, io.EOF
+		}
+		return n, nil
+	}
+	if r.whole {
+		return 0, io.EOF
+	}
+	return r.body.Read(p)
+}
+
+// arm frees the slot when the client has not asked for more in time.
+func (r *relay) arm() {
+	if r.blocked == nil {
+		r.blocked = time.AfterFunc(blockedFor, r.exchange.release)
+		return
+	}
+	r.blocked.Reset(blockedFor)
+}
+
+// copy keeps what the record may need, up to limit.
+func (r *relay) copy(p []byte) {
+	switch {
+	case r.limit == 0 || r.over:
+	case int64(len(r.capture)+len(p)) > r.limit:
+		r.over, r.capture = true, nil
+	default:
+		r.capture = append(r.capture, p...)
+	}
+}
+
+// start is the first part of the body, as far as it was kept.
+func (r *relay) start() []byte {
+	if len(r.first) > 0 {
+		return r.first
+	}
+	return r.capture
+}
+
+// drain reads what the client no longer takes.
+func (r *relay) drain() error {
+	if r.ended {
+		return nil
+	}
+	_, err := io.Copy(io.Discard, readerFunc(r.Read))
+	return err
+}
+
+// Close ends the body; safe to call again.
+func (r *relay) Close() error {
+	if r.blocked != nil {
+		r.blocked.Stop()
+	}
+	r.exchange.release()
+	return r.body.Close()
+}

@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"retryproxy/attempt"
+	"retryproxy/classify"
+	"retryproxy/limiter"
+)
+
+// States of a live call.
+const (
+	stateRunning = "running"
+	stateWaiting = "waiting"
+	stateDone    = "done"
+)
+
+// recentCalls is how many finished calls an operator can look back at.
+const recentCalls = 1000
+
+// liveState is the part of a call that operators read while it runs.
+type liveState struct {
+	state  string
+	ticket *limiter.Ticket
+}
+
+// registry holds the calls in progress and the latest finished ones.
+type registry struct {
+	mu     sync.Mutex
+	live   map[*exchange]struct{}
+	recent []*attempt.Summary // ring
+	next   int
+}
+
+func (r *registry) init() {
+	r.live = make(map[*exchange]struct{})
+	r.recent = make([]*attempt.Summary, 0, recentCalls)
+}
+
+func (r *registry) add(x *exchange) {
+	r.mu.Lock()
+	r.live[x] = struct{}{}
+	r.mu.Unlock()
+}
+
+func (r *registry) done(x *exchange, s *attempt.Summary) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, x)
+	if len(r.recent) < recentCalls {
+		r.recent = append(r.recent, s)
+		return
+	}
+	r.recent[r.next] = s
+	r.next = (r.next + 1) % recentCalls
+}
+
+// each calls f for a snapshot of the calls in progress.
+func (r *registry) each(f func(*exchange)) {
+	r.mu.Lock()
+	all := make([]*exchange, 0, len(r.live))
+	for x := range r.live {
+		all = append(all, x)
+	}
+	r.mu.Unlock()
+	for _, x := range all {
+		f(x)
+	}
+}
+
+// Calls are the calls in progress and the latest finished ones, newest last.
+func (p *Proxy) Calls() []*attempt.Summary {
+	now := time.Now()
+	p.calls.mu.Lock()
+	out := append(append(make([]*attempt.Summary, 0, len(p.calls.recent)+len(p.calls.live)),
+		p.calls.recent[p.calls.next:]...), p.calls.recent[:p.calls.next]...)
+	p.calls.mu.Unlock()
+	p.calls.each(func(x *exchange) { out = append(out, x.look(now)) })
+	return out
+}
+
+// show tells operators what the call is doing.
+func (x *exchange) show(state string, ticket *limiter.Ticket) {
+	x.mu.Lock()
+	x.live = liveState{state, ticket}
+	x.mu.Unlock()
+}
+
+// look is a summary of a call in progress.
+func (x *exchange) look(now time.Time) *attempt.Summary {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := &attempt.Summary{
+		ID: x.id, State: x.live.state, Started: x.started, Duration: now.Sub(x.started),
+		Client: x.call.Client.String(), Attempts: append(attempt.History(nil), x.past...),
+	}
+	x.describe(s)
+	if s.State == "" {
+		s.State = stateRunning
+	}
+	if t := x.live.ticket; t != nil {
+		v := x.p.Limiter.View(t, now)
+		s.Cause, s.Place, s.NextAt, s.Reason = v.Cause, v.Place, v.At, v.Dimension
+	}
+	return s
+}
+
+// describe fills who and where; these are settled before the call can wait.
+func (x *exchange) describe(s *attempt.Summary) {
+	s.Mode, s.User, s.Labels, s.Method = x.mode, x.user.Name, x.labels, x.call.Request.Method
+	if len(x.hops) > 0 {
+		s.Scheme, s.Host = x.hops[x.hop].target.Scheme, x.hops[x.hop].host
+	}
+	if x.policy != nil {
+		s.Policy, s.Path = x.policy.Name, x.attrs.Path
+	}
+	if x.key != "" {
+		s.KeyHash = hashKey(x.key)
+	}
+}
+
+// finish gives everything back and reports the call.
+func (x *exchange) finish() {
+	now := time.Now()
+	x.release()
+	x.dropKept()
+	x.body.close()
+	if x.flight != nil {
+		x.flight.End(x.landed)
+	}
+	x.reportShop(now)
+	s := x.summary(now)
+	x.p.calls.done(x, s)
+	if h := x.p.Hooks.Call; h != nil {
+		h(s)
+	}
+}
+
+// summary is the finished call.
+func (x *exchange) summary(now time.Time) *attempt.Summary {
+	f := x.call.Request.Fields
+	s := &attempt.Summary{
+		ID: x.id, State: stateDone, Started: x.started, Duration: now.Sub(x.started),
+		Overhead: max(now.Sub(x.started)-x.away, 0), Client: x.call.Client.String(),
+		Attempts: x.past, Previous: len(x.rec.History), Waits: x.waits,
+		ClientID: f.Get("X-Request-Id"), Trace: f.Get("traceparent"),
+		Reason: x.outcome.decision.Reason, Status: x.outcome.status, Bytes: x.outcome.bytes,
+		Executed: x.executed(), Result: x.result(), Detail: x.past.Last().Detail,
+		Dimension: x.outcome.dimension,
+	}
+	if r := x.outcome.refusal; r != nil {
+		s.Detail = r.detail
+	}
+	x.describe(s)
+	return s
+}
+
+// result is the one word the metrics count by.
+func (x *exchange) result() string {
+	switch {
+	case x.outcome.result != "":
+		return x.outcome.result
+	case x.outcome.decision.Reason == "client_gone" || x.past.Last().Verdict.Reason == "cancelled":
+		return "cancelled"
+	case x.outcome.decision.Do != Deliver || x.outcome.cut:
+		return "failed"
+	case len(x.past) > 1:
+		return "recovered"
+	}
+	return "success"
+}
+
+// reportShop tells the shop's breaker how the call ended. Only failures that
+// speak of this shop count: not a bad request of one call, not a throttle, and
+// nothing while the host itself is in trouble.
+func (x *exchange) reportShop(now time.Time) {
+	if x.labels.Shop == "" || len(x.past) == 0 {
+		return
+	}
+	host, v := x.hops[x.hop].host, x.past.Last().Verdict
+	if v.Class == classify.Success {
+		x.p.Shops.Report(x.labels.Shop, host, "", true, now)
+		return
+	}
+	status := x.past.Last().Status
+	counts := v.HostFault || status == 401 || status == 403
+	if counts && x.outcome.result == "" && x.p.Limiter.Closed(host, now) {
+		x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now)
+	}
+}
+
+// noted remembers what was already said once; bounded.
+type noted struct {
+	mu   sync.Mutex
+	seen *simplelru.LRU[string, struct{}]
+}
+
+func (n *noted) init() { n.seen, _ = simplelru.NewLRU[string, struct{}](1000, nil) }
+
+// first says whether the text is new.
+func (n *noted) first(text string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen.Contains(text) {
+		return false
+	}
+	n.seen.Add(text, struct{}{})
+	return true
+}

@@ -1,0 +1,251 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"retryproxy/inbound"
+	"retryproxy/message"
+)
+
+const (
+	sniffBytes = 8 << 10                // longest request line looked for
+	sniffFor   = 300 * time.Millisecond // a line that does not end in time is no request
+)
+
+// splice answers a CONNECT whose dial succeeded and joins both sides. Plain
+// HTTP in the tunnel goes down the full path instead: several clients send
+// CONNECT host:80 for http targets.
+func (x *exchange) splice(up net.Conn) {
+	x.release()
+	h := &x.hops[x.hop]
+	if hook := x.p.Hooks.Tunnel; hook != nil {
+		hook(h.host)
+	}
+	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
+	if err != nil {
+		up.Close()
+		return
+	}
+	x.outcome.status = 200
+	began := time.Now()
+	defer func() { x.away += time.Since(began) }()
+	t := &tunnel{client: client, up: up, idle: x.set.TunnelIdle}
+	if h.target.Port != 443 {
+		if head := t.sniff(); head != nil {
+			up.Close()
+			x.serveInside(t.client, head)
+			return
+		}
+	}
+	if x.p.hosts.first("tunnel " + h.host) {
+		x.p.Log.Info("opaque tunnel: retries cover only the connection; for full retries call http:// with upgrade_to_https, or use a route", "host", h.host)
+	}
+	x.outcome.bytes = t.join()
+}
+
+// serveInside serves plain HTTP that was found inside the tunnel.
+func (x *exchange) serveInside(c net.Conn, head []byte) {
+	x.p.Inside(&prefixed{Conn: c, head: head}, x.call, &inbound.Tunnel{
+		Authority: x.call.Request.Authority, CallID: x.id, Fields: x.call.Request.Fields,
+		ProxyAuth: x.call.Request.Fields.Get("Proxy-Authorization"),
+	})
+}
+
+// prefixed is a connection whose first bytes were already read.
+type prefixed struct {
+	net.Conn
+	head []byte
+}
+
+// Read gives the first bytes, then the connection's own.
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.head) > 0 {
+		n := copy(b, p.head)
+		p.head = p.head[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}
+
+// CloseWrite passes a half-close on.
+func (p *prefixed) CloseWrite() error { return closeWrite(p.Conn) }
+
+// tunnel joins a client and an upstream connection.
+type tunnel struct {
+	client, up net.Conn
+	idle       time.Duration
+	early      []byte // client bytes that turned out not to be HTTP
+	fromUp     chan struct{}
+}
+
+// sniff looks at the first client bytes. It returns them when they are an HTTP
+// request; otherwise they are kept for join. Server bytes flow meanwhile: a
+// server that speaks first is no HTTP server, and ends the looking.
+func (t *tunnel) sniff() []byte {
+	spoke := make(chan []byte, 1)
+	go func() { // ends by the deadline set below
+		buf := make([]byte, 4<<10)
+		n, err := t.up.Read(buf)
+		if n > 0 {
+			_ = t.client.SetReadDeadline(time.Unix(1, 0))
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			n = max(n, 0)
+		}
+		spoke <- buf[:n]
+	}()
+	head, http := t.readHead()
+	_ = t.up.SetReadDeadline(time.Unix(1, 0))
+	first := <-spoke
+	_ = t.up.SetReadDeadline(time.Time{})
+	_ = t.client.SetReadDeadline(time.Time{})
+	if http && len(first) == 0 {
+		return head
+	}
+	t.early = head
+	t.up = &prefixed{Conn: t.up, head: first}
+	return nil
+}
+
+// readHead reads until the first line is known to be a request line or not.
+func (t *tunnel) readHead() (head []byte, http bool) {
+	buf := make([]byte, 0, sniffBytes)
+	_ = t.client.SetReadDeadline(time.Now().Add(t.idle))
+	for len(buf) < sniffBytes {
+		n, err := t.client.Read(buf[len(buf):sniffBytes])
+		buf = buf[:len(buf)+n]
+		if known, is := requestLine(buf); known || err != nil {
+			return buf, is && known
+		}
+		_ = t.client.SetReadDeadline(time.Now().Add(sniffFor))
+	}
+	return buf, false
+}
+
+// requestLine says whether b begins with an HTTP/1 request line, as far as b
+// can tell.
+func requestLine(b []byte) (known, is bool) {
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' || c == '-' && i > 0 {
+			continue
+		}
+		if c != ' ' || i < 3 {
+			return true, false
+		}
+		line, _, ended := bytes.Cut(b, []byte("\r\n"))
+		if !ended {
+			return false, false
+		}
+		return true, bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
+	}
+	return false, false
+}
+
+// join copies both ways until both sides ended or nothing moved for idle. A
+// half-close is passed on (RFC 9110 section 9.3.6). It returns the bytes that
+// went to the client.
+func (t *tunnel) join() int64 {
+	defer t.client.Close()
+	defer t.up.Close()
+	var group sync.WaitGroup
+	group.Go(func() {
+		if len(t.early) > 0 {
+			if _, err := t.up.Write(t.early); err != nil {
+				return
+			}
+		}
+		t.copy(t.up, t.client)
+	})
+	n := t.copy(t.client, t.up)
+	group.Wait()
+	return n
+}
+
+// copy moves bytes one way; each read may take idle, but what flows the other
+// way counts as life as well.
+func (t *tunnel) copy(dst, src net.Conn) int64 {
+	n, err := io.Copy(dst, &idleReader{src, dst, t.idle})
+	if err != nil {
+		t.client.Close()
+		t.up.Close()
+		return n
+	}
+	_ = closeWrite(dst)
+	return n
+}
+
+// idleReader moves the deadline of both sides with each read.
+type idleReader struct {
+	src, other net.Conn
+	idle       time.Duration
+}
+
+// Read extends both deadlines first.
+func (r *idleReader) Read(p []byte) (int, error) {
+	end := time.Now().Add(r.idle)
+	_ = r.src.SetReadDeadline(end)
+	n, err := r.src.Read(p)
+	if n > 0 {
+		_ = r.other.SetReadDeadline(time.Now().Add(r.idle))
+	}
+	return n, err
+}
+
+func closeWrite(c net.Conn) error {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Close()
+}
+
+// upgradeTo passes a 101 on and joins both sides; its record ends here.
+func (x *exchange) upgradeTo(r *message.Response) {
+	x.release()
+	x.settleMarker(r)
+	up := r.Upgrade
+	fields := r.Fields
+	proto := fields.Get("Upgrade")
+	out := *r
+	out.Fields = fromUpstream(fields, r.Status)
+	out.Fields.Add("Upgrade", proto)
+	out.Fields.Add("Connection", "Upgrade")
+	x.mark(&out.Fields, "", time.Time{})
+	x.outcome.status = 101
+	client, err := x.call.Upgrade(&out)
+	if err != nil {
+		up.Close()
+		return
+	}
+	began := time.Now()
+	x.outcome.bytes = joinUpgrade(client, up)
+	x.away += time.Since(began)
+}
+
+// joinUpgrade copies both ways until both sides ended.
+func joinUpgrade(client, up message.Upgrade) int64 {
+	defer client.Close()
+	defer up.Close()
+	var group sync.WaitGroup
+	group.Go(func() { pump(up, client, client, up) })
+	n := pump(client, up, client, up)
+	group.Wait()
+	return n
+}
+
+// pump copies one way; a failure ends both ways, an end is passed on.
+func pump(dst, src, a, b message.Upgrade) int64 {
+	n, err := io.Copy(dst, src)
+	if err != nil {
+		a.Close()
+		b.Close()
+		return n
+	}
+	_ = dst.CloseWrite()
+	return n
+}

@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"time"
+
+	"retryproxy/backoff"
+	"retryproxy/classify"
+	"retryproxy/policy"
+)
+
+// Do is what happens next with a call.
+type Do uint8
+
+// The decisions. Park is planned by a durable store only.
+const (
+	Deliver Do = iota + 1 // the answer is good
+	Retry                 // another attempt, at Decision.At
+	Stop                  // no further attempt
+)
+
+// String returns the token used in logs and by explain.
+func (d Do) String() string { return [...]string{"none", "deliver", "retry", "stop"}[d] }
+
+// Decision is what to do next, and why.
+type Decision struct {
+	Do        Do
+	Reason    string    // a stop reason of docs/outcomes.md; the verdict's reason for a retry
+	Cause     string    // Retry: what it waits for first: backoff or retry_after
+	At        time.Time // Retry: not before; Stop: when a later try makes sense, zero: unknown
+	Dimension string    // retry_limited: the bucket that is empty
+	Would     bool      // Stop by the switch's observe: it would have retried
+}
+
+// Facts are all that decide looks at.
+type Facts struct {
+	Policy  *policy.Policy
+	Verdict classify.Verdict
+	Status  int    // of the last attempt; 0: no header came
+	ID      string // key or call id, for stable jitter
+	Retries int    // made in this run so far
+	Left    int    // retries the run may still make
+	Now     time.Time
+	End     time.Time // of the run's deadline
+	Dice    float64   // in [0, 1)
+
+	Healthy    bool      // the host answers others: an isolated failure
+	Gone       bool      // the client left and nobody else waits
+	Replayable bool      // the body can be sent again
+	Switch     string    // on, off, observe
+	Draining   bool      // we shut down
+	ShopOpen   bool      // the shop's breaker there lets no retry through
+	ShopAt     time.Time // when it lets the next one through
+	StartsAt   time.Time // earliest start by tokens and gate as things stand; zero: at once
+	Limited    string    // why that start is refused: retry_limited, breaker_open, no_slot; empty: it is not
+}
+
+// decide is the retry rule: a pure function of what happened so far. The order
+// of the cases is the order of precedence of the stop reasons.
+func decide(f *Facts) Decision {
+	switch {
+	case f.Verdict.Class == classify.Success:
+		return Decision{Do: Deliver, Reason: "ok"}
+	case f.Verdict.Class == classify.Unknown:
+		return stop("manual_review")
+	case f.Verdict.Class == classify.Permanent:
+		return stop("fail_permanent")
+	case f.Gone:
+		return stop("client_gone")
+	case !f.Replayable:
+		return stop("body_not_replayable")
+	case f.Left <= 0:
+		return stopAt("attempts_exhausted", f.Now.Add(f.Verdict.RetryAfter), f.Verdict.RetryAfter > 0)
+	}
+	return f.plan()
+}
+
+// plan finds the time of the next attempt and what stands in its way.
+func (f *Facts) plan() Decision {
+	wait, cause, long := f.wait()
+	at := f.Now.Add(wait)
+	switch {
+	case long || cause == causeRetryAfter && at.After(f.End):
+		return stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true)
+	case f.ShopOpen:
+		return stopAt("shop_breaker_open", f.ShopAt, true)
+	case f.Limited != "":
+		return stopAt(f.Limited, f.StartsAt, !f.StartsAt.IsZero())
+	case at.After(f.End):
+		return stop("deadline_exceeded")
+	case f.Switch == "off":
+		return stop("retries_off")
+	case f.Switch == "observe":
+		return Decision{Do: Stop, Reason: "retries_off", Would: true, At: at}
+	case f.Draining:
+		return stopAt("shutting_down", f.Now.Add(time.Second), true)
+	}
+	return Decision{Do: Retry, Reason: f.Verdict.Reason, Cause: cause, At: at}
+}
+
+// Causes of a wait, as shown to operators.
+const (
+	causeBackoff    = "backoff"
+	causeRetryAfter = "retry_after"
+)
+
+// wait is how long until the next attempt, what for, and whether the server's
+// wish is over the cap and the policy says not to wait for less.
+func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
+	p, n := f.Policy, f.Retries+1
+	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) {
+		return backoff.FastDelay(f.Dice), causeBackoff, false
+	}
+	own := p.Backoff.Delay(n, f.dice(n))
+	after := f.Verdict.RetryAfter
+	if after <= 0 || !p.HonourRetryAfter {
+		return own, causeBackoff, false
+	}
+	if after > p.RetryAfterCap && p.RetryAfterOverCap != "cap" {
+		return after, causeRetryAfter, true
+	}
+	total := max(own, min(after, p.RetryAfterCap))
+	return backoff.Spread(total, p.Backoff.Ratio, f.Dice), causeRetryAfter, false
+}
+
+// dice is the chance that jitter uses: with stable jitter the same for the same
+// call on every proxy.
+func (f *Facts) dice(n int) float64 {
+	if f.Policy.Backoff.Jitter == "stable" {
+		return backoff.Stable(f.ID, n)
+	}
+	return f.Dice
+}
+
+// pushback are the statuses by which a server asks for time: no fast retry.
+func pushback(status int) bool {
+	return status == 408 || status == 425 || status == 429 || status == 503
+}
+
+func stop(reason string) Decision { return Decision{Do: Stop, Reason: reason} }
+
+func stopAt(reason string, at time.Time, known bool) Decision {
+	if !known {
+		return stop(reason)
+	}
+	return Decision{Do: Stop, Reason: reason, At: at}
+}

@@ -1,0 +1,210 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"retryproxy/access"
+	"retryproxy/attempt"
+	"retryproxy/idempotency"
+	"retryproxy/inbound"
+	"retryproxy/policy"
+)
+
+// enter answers a call that may not come in, in the order in which a client
+// should learn of it: a broken request, who it is, what it asks for.
+func (x *exchange) enter() *refusal {
+	if b := x.call.Bad; b != nil {
+		return &refusal{b.Reason, b.Detail}
+	}
+	for _, step := range [...]func() *refusal{x.identify, x.route, x.checkLoop, x.labelled, x.choosePolicy, x.readKey} {
+		if r := step(); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// identify reads who calls: a configured user or nobody in particular.
+func (x *exchange) identify() *refusal {
+	user, labels, err := x.set.Clients.Authenticate(x.credentials())
+	if err != nil {
+		return refuse("auth_required", err.Error())
+	}
+	x.user, x.userLabels = user, labels
+	return nil
+}
+
+// credentials are those of the call, or of the CONNECT it came in through.
+func (x *exchange) credentials() string {
+	if t := x.call.Tunnel; t != nil {
+		return t.ProxyAuth
+	}
+	if v := x.call.Request.Fields.Get("Proxy-Authorization"); v != "" || x.call.Form != inbound.Origin {
+		return v
+	}
+	if !x.set.Clients.HasUsers() {
+		return "" // reverse: Authorization belongs to the upstream
+	}
+	return x.call.Request.Fields.Get("Authorization")
+}
+
+// checkLoop sees our own process in Via.
+func (x *exchange) checkLoop() *refusal {
+	if x.looped() {
+		return refuse("loop", "the request already passed through this proxy (Via)")
+	}
+	return nil
+}
+
+// labelled merges the labels of user entry, listener, user name and header.
+func (x *exchange) labelled() *refusal {
+	h, f := &x.set.Headers, x.call.Request.Fields
+	sent := attempt.Labels{Shop: f.Get(h.Shop), ShopTier: f.Get(h.ShopTier), TaskType: f.Get(h.Task)}
+	if t := x.call.Tunnel; t != nil {
+		sent = orLabels(sent, attempt.Labels{Shop: t.Fields.Get(h.Shop), ShopTier: t.Fields.Get(h.ShopTier), TaskType: t.Fields.Get(h.Task)})
+	}
+	labels, err := access.MergeLabels(x.user.Labels, x.call.Listener.Labels, x.userLabels, sent)
+	if err != nil {
+		return x.deniedBy(err)
+	}
+	if labels.ShopTier == "" {
+		labels.ShopTier = x.set.Shops[labels.Shop].Tier
+	}
+	x.labels = labels
+	return nil
+}
+
+// orLabels fills what a leaves out from b.
+func orLabels(a, b attempt.Labels) attempt.Labels {
+	if a.Shop == "" {
+		a.Shop = b.Shop
+	}
+	if a.ShopTier == "" {
+		a.ShopTier = b.ShopTier
+	}
+	if a.TaskType == "" {
+		a.TaskType = b.TaskType
+	}
+	return a
+}
+
+// deniedBy turns an error of the access package into our answer.
+func (x *exchange) deniedBy(err error) *refusal {
+	switch {
+	case errors.Is(err, access.ErrLoop):
+		return refuse("loop", err.Error())
+	case errors.Is(err, access.ErrClient):
+		return refuse("client_denied", err.Error())
+	case errors.Is(err, access.ErrBadTarget):
+		return refuse("bad_request", err.Error())
+	}
+	return refuse("destination_denied", err.Error())
+}
+
+// choosePolicy reads the rules the call lives by, once.
+func (x *exchange) choosePolicy() *refusal {
+	path, _, _ := strings.Cut(x.hops[0].path, "?")
+	x.attrs = policy.Attrs{
+		TaskType: x.labels.TaskType, Shop: x.labels.Shop, ShopTier: x.labels.ShopTier,
+		Host: x.hops[0].target.Host, Path: path, Method: x.call.Request.Method,
+	}
+	x.policy = x.set.Policies.Match(&x.attrs, x.call.Received)
+	x.platform = policy.KeyIgnored(x.hops[0].target.Host)
+	x.readCount()
+	return nil
+}
+
+// readCount reads how often the client itself has retried.
+func (x *exchange) readCount() {
+	values := x.call.Request.Fields.Values(x.set.Headers.RetryCount)
+	if len(values) == 0 {
+		return
+	}
+	n, ok := attempt.ParseCount(values)
+	if !ok {
+		x.p.ignored("retry_count")
+		return
+	}
+	x.count = n
+}
+
+// readKey reads the idempotency key; a bad one is refused before anything is sent.
+func (x *exchange) readKey() *refusal {
+	if x.mode == "connect" {
+		return nil
+	}
+	var values []string
+	for i := range x.call.Request.Fields {
+		f := &x.call.Request.Fields[i]
+		if contains(x.set.Headers.Keys, f.Name) {
+			values = append(values, f.Value)
+		}
+	}
+	if values == nil {
+		return nil
+	}
+	key, err := idempotency.ParseKey(values)
+	if err != nil {
+		return refuse("bad_request", err.Error())
+	}
+	x.key = key
+	return nil
+}
+
+// tenant is the part of a record's name that keeps strangers apart: the
+// configured user or listener and the shop; never anything that changes between
+// repeats, such as a token.
+func (x *exchange) tenant() string {
+	who := ""
+	if x.user.Name != "" {
+		who = "user=" + x.user.Name
+	} else if x.call.Listener.Labels != (attempt.Labels{}) {
+		who = "listener=" + x.call.Listener.Addr
+	}
+	if x.labels.Shop != "" {
+		who += ";shop=" + x.labels.Shop
+	}
+	if who == "" {
+		return nobody
+	}
+	return who
+}
+
+// nobody is the tenant of calls that say nothing about themselves.
+const nobody = "-"
+
+// authorization is the hash that keeps strangers apart in tenant "-".
+func (x *exchange) authorization(tenant string) (h [32]byte) {
+	if tenant != nobody {
+		return h
+	}
+	values := x.call.Request.Fields.Values("Authorization")
+	if len(values) == 0 {
+		return h
+	}
+	return sha256.Sum256([]byte(strings.Join(values, "\n")))
+}
+
+// patience reads X-Request-Timeout: it shortens the deadline, never lengthens it.
+func (x *exchange) patience() time.Duration {
+	limit := x.policy.Deadline
+	v := x.call.Request.Fields.Get(x.set.Headers.Timeout)
+	if v == "" {
+		return limit
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		var secs float64
+		secs, err = strconv.ParseFloat(v, 64)
+		d = time.Duration(min(secs, 1e9) * float64(time.Second))
+	}
+	if err != nil || d <= 0 {
+		x.p.ignored("request_timeout")
+		return limit
+	}
+	return min(d, limit)
+}

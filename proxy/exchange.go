@@ -1,0 +1,413 @@
+package proxy
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"retryproxy/access"
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/classify"
+	"retryproxy/idempotency"
+	"retryproxy/inbound"
+	"retryproxy/limiter"
+	"retryproxy/message"
+	"retryproxy/policy"
+	"retryproxy/upstream"
+)
+
+// exchange is one call on its way: what it is, what was tried, what it holds.
+type exchange struct {
+	p    *Proxy
+	set  *Settings
+	call *inbound.Call
+	id   string
+
+	// Who and where, settled at the door.
+	mode       string
+	user       access.User
+	userLabels attempt.Labels
+	labels     attempt.Labels
+	hops       []hop
+	one        [1]hop // room for the usual single hop
+	hop        int    // index of the one in use
+	attrs      policy.Attrs
+	policy     *policy.Policy
+	platform   bool // a known platform: none of our headers, its key is ignored
+	count      int  // X-Retry-Count of the client
+	key        string
+
+	// The request as it goes upstream.
+	out  message.Fields
+	body requestBody
+	safe classify.Basis // why repeating is safe whatever happened
+	end  time.Time      // of the run's deadline
+
+	// The record of a keyed call.
+	rec    idempotency.Record
+	flight *idempotency.Flight
+	ended  bool                      // the record left running and waiting
+	landed *idempotency.FlightResult // what waiters get
+
+	// What was tried.
+	past    attempt.History
+	retries int // retries this run may make in all
+	nxHost  bool
+	delay   time.Duration // of the wait before the attempt in flight
+	cause   string        // of that wait
+	atGate  time.Duration
+	grant   limiter.Grant
+	kept    *kept // newest complete answer of an earlier attempt
+
+	// What came of it.
+	outcome outcome
+
+	mu      sync.Mutex // guards live, which operators read
+	live    liveState
+	away    time.Duration // time that is not our own: upstream, waits, the client
+	waits   []attempt.Wait
+	started time.Time
+}
+
+// Serve is the whole path of a call, top to bottom.
+func (p *Proxy) Serve(call *inbound.Call) {
+	x := p.newExchange(call)
+	defer x.finish()
+	if r := x.enter(); r != nil {
+		x.refuse(r)
+		return
+	}
+	if x.answersItself() {
+		return
+	}
+	if r := x.readBody(); r != nil {
+		x.refuse(r)
+		return
+	}
+	if x.answeredByKey() {
+		return
+	}
+	x.run()
+}
+
+func (p *Proxy) newExchange(call *inbound.Call) *exchange {
+	x := &exchange{p: p, set: p.settings.Load(), call: call, id: newID(), started: time.Now()}
+	p.calls.add(x)
+	return x
+}
+
+// run tries until the rule says that it is enough.
+func (x *exchange) run() {
+	x.prepare()
+	next := Decision{Do: Retry}
+	var t *tried
+	for next.Do == Retry {
+		turn := x.await(next)
+		if turn.Refused != "" {
+			x.conclude(nil, refusedTurn(turn))
+			return
+		}
+		t = x.try(turn)
+		next = x.decide(t)
+		if next.Do == Retry {
+			next = x.plan(t, next)
+		}
+	}
+	x.conclude(t, next)
+}
+
+// prepare settles what holds for all attempts.
+func (x *exchange) prepare() {
+	x.out = x.outgoing()
+	x.end = x.started.Add(x.patience())
+	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.keyHonoured())
+	x.safe = rules.Safe
+	made := max(x.count, idempotency.RecentRetries(x.rec.History, x.policy.Deadline, x.started))
+	x.retries = max(x.policy.MaxRetries-made, 0)
+}
+
+// keyHonoured says whether the key goes upstream to a host that may use it.
+func (x *exchange) keyHonoured() bool {
+	return x.key != "" && x.forwarded().key && !x.platform
+}
+
+// await waits for the call's turn: its own backoff, the gate of its host, and
+// for a retry the tokens.
+func (x *exchange) await(next Decision) limiter.Answer {
+	now := time.Now()
+	c := limiter.Claim{
+		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
+		Retry: len(x.past) > 0, Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started,
+		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
+		FailOpen: x.policy.OnOpen == "fail", ProbeTimeout: x.policy.PerTryTimeout,
+	}
+	answer, ticket := x.p.Limiter.Ask(&c, now)
+	if ticket != nil {
+		answer = x.wait(ticket)
+	}
+	x.waited(answer, now)
+	return answer
+}
+
+// wait sleeps until the ticket is answered or nobody wants the call any more.
+func (x *exchange) wait(ticket *limiter.Ticket) limiter.Answer {
+	x.show(stateWaiting, ticket)
+	defer x.show(stateRunning, nil)
+	gone, draining := x.call.Context().Done(), x.p.draining
+	for {
+		select {
+		case <-ticket.Ready():
+			return ticket.Answer()
+		case <-gone:
+			if !x.wanted() {
+				return x.leave(ticket, "client_gone")
+			}
+			gone = nil // others wait for this key
+		case <-draining:
+			return x.leave(ticket, "shutting_down")
+		}
+	}
+}
+
+// leave gives the place up; a grant that came meanwhile is given back.
+func (x *exchange) leave(ticket *limiter.Ticket, reason string) limiter.Answer {
+	now := time.Now()
+	answer := x.p.Limiter.Leave(ticket, now)
+	x.p.Limiter.Report(answer.Grant, breaker.Excluded, now)
+	x.p.Limiter.Release(answer.Grant, now)
+	return limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
+}
+
+// waited books a wait that is over.
+func (x *exchange) waited(a limiter.Answer, since time.Time) {
+	x.atGate += a.AtGate
+	x.delay, x.cause = 0, a.Cause
+	if a.Cause == "" {
+		return
+	}
+	x.delay = time.Since(since)
+	x.away += x.delay
+	x.waits = append(x.waits, attempt.Wait{Cause: a.Cause, For: x.delay})
+}
+
+// tried is one attempt and what is known of its answer so far.
+type tried struct {
+	upstream.Result
+	conn    net.Conn // CONNECT: the dialled connection
+	verdict classify.Verdict
+	head    []byte // first part of the body, read before the header goes out
+	whole   bool   // head is the whole body
+	failed  error  // reading the body failed while it was held
+}
+
+// try makes one attempt, judges it, and books it.
+func (x *exchange) try(turn limiter.Answer) *tried {
+	x.grant = turn.Grant
+	if x.key != "" && len(x.past) > 0 && !x.resume() {
+		return &tried{verdict: classify.Verdict{Class: classify.Permanent, Reason: "store_unavailable"}}
+	}
+	began := time.Now()
+	t := &tried{}
+	x.send(t)
+	if t.Response != nil {
+		x.hold(t)
+	}
+	t.verdict = x.judge(t)
+	now := time.Now()
+	x.away += now.Sub(began)
+	x.book(t, began, now)
+	return t
+}
+
+// send puts the attempt on the wire, at most once.
+func (x *exchange) send(t *tried) {
+	h := &x.hops[x.hop]
+	if x.mode == "connect" {
+		t.conn, t.Result = x.p.Upstream.Tunnel(x.attemptContext(), h.target, min(x.policy.ConnectTimeout, time.Until(x.end)))
+		return
+	}
+	req := message.Request{
+		Method: x.call.Request.Method, Scheme: h.target.Scheme, Authority: h.authority, Target: h.path,
+		Version: "1.1", Fields: x.counted(x.number()), Body: x.body.message(),
+	}
+	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
+		Request: &req, Target: h.target,
+		ConnectTimeout: x.policy.ConnectTimeout, HeaderTimeout: x.policy.PerTryTimeout,
+		BodyIdle: x.policy.BodyIdleTimeout, Deadline: x.end,
+		Unsafe: x.safe == "", Interim: x.interim(),
+	})
+}
+
+// attemptContext ends with the client, except for keyed calls: their attempt in
+// flight runs to its end and is recorded.
+func (x *exchange) attemptContext() context.Context {
+	if x.key != "" {
+		return x.p.base
+	}
+	return x.call.Context()
+}
+
+// number is the X-Retry-Count of the attempt about to be made.
+func (x *exchange) number() int {
+	return max(x.count, x.rec.ClientCount) + len(x.rec.History) + len(x.past)
+}
+
+// interim passes 1xx on only when no retry can follow, or the client could see
+// two of them for one answer.
+func (x *exchange) interim() func(int, message.Fields) {
+	if x.safe != "" && x.left() > 0 {
+		return nil
+	}
+	return func(status int, f message.Fields) { _ = x.call.Interim(status, fromUpstream(f, status)) }
+}
+
+// left is how many retries this run may still make.
+func (x *exchange) left() int { return x.retries - len(x.past) }
+
+// judge asks what the outcome means.
+func (x *exchange) judge(t *tried) classify.Verdict {
+	o := t.Outcome
+	if r := t.Response; r != nil {
+		o.Status = r.Status
+		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
+		o.Forwarded = (r.Status == 503 || r.Status == 408) && classify.Forwarded(r.Fields, t.head)
+		o.Suspect = classify.Suspect(r.Fields.Get("Content-Type"), t.head)
+		if t.failed != nil {
+			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
+		}
+	}
+	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.keyHonoured())
+	rules.SecondNoSuchHost = x.nxHost
+	v := classify.Judge(&rules, &o)
+	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
+	if t.Response != nil && v.Class != classify.Success {
+		v.RetryAfter = x.retryAfter(t.Response)
+	}
+	return v
+}
+
+// book writes the attempt into the history and tells gate, breaker and metrics.
+func (x *exchange) book(t *tried, began, now time.Time) {
+	n := x.number()
+	a := attempt.Attempt{
+		N: len(x.rec.History) + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
+		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
+		Verdict: t.verdict, Reused: t.Reused,
+	}
+	if t.Response != nil {
+		a.Status = t.Response.Status
+		a.UpstreamID = t.Response.Fields.Get("X-Request-Id")
+	}
+	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
+	x.mu.Lock()
+	x.past = append(x.past, a)
+	x.mu.Unlock()
+	if h := x.p.Hooks.Attempt; h != nil {
+		h(x.policy.Name, &x.past[len(x.past)-1])
+	}
+}
+
+func breakerResult(v *classify.Verdict) breaker.Result {
+	switch {
+	case v.HostFault:
+		return breaker.Failed
+	case v.Alive:
+		return breaker.Alive
+	}
+	return breaker.Excluded
+}
+
+// decide collects the facts and asks the rule.
+func (x *exchange) decide(t *tried) Decision {
+	now := time.Now()
+	f := Facts{
+		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
+		Retries: len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: rand.Float64(),
+	}
+	if t.verdict.Class == classify.Transient {
+		x.lookAround(&f)
+	}
+	d := decide(&f)
+	if d.Do != Retry {
+		return d
+	}
+	f.StartsAt, f.Limited, x.outcome.dimension = x.peek(d, now)
+	if f.Limited != "" {
+		d = decide(&f)
+	}
+	return d
+}
+
+// lookAround fills the facts that only a possible retry needs.
+func (x *exchange) lookAround(f *Facts) {
+	host := x.hops[x.hop].host
+	f.Gone = x.call.Context().Err() != nil && !x.wanted()
+	f.Replayable = x.body.repeatable(&f.Verdict)
+	f.Switch = x.p.Retries().Value(&x.attrs, f.Now)
+	f.Draining = x.p.drained.Load()
+	f.Healthy = x.p.Limiter.Healthy(host, f.Now)
+	if x.labels.Shop != "" {
+		ok, at := x.p.Shops.MayRetry(x.labels.Shop, host, f.Now)
+		f.ShopOpen, f.ShopAt = !ok, at
+	}
+	if x.past.Last().Status == 429 && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
+		x.p.Limiter.Pause(host, x.labels.Shop, f.Now.Add(min(f.Verdict.RetryAfter, x.policy.RetryAfterCap)), f.Now)
+	}
+}
+
+// peek asks when a planned retry could really start, so that nobody sleeps only
+// to be refused.
+func (x *exchange) peek(d Decision, now time.Time) (at time.Time, refused, dimension string) {
+	return x.p.Limiter.Peek(&limiter.Claim{
+		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType, Retry: true,
+		Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started, NotBefore: d.At,
+		Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate, FailOpen: x.policy.OnOpen == "fail",
+	}, now)
+}
+
+// jitterID keeps stable jitter the same for the same call everywhere.
+func (x *exchange) jitterID() string {
+	if x.key != "" {
+		return x.key
+	}
+	return x.id
+}
+
+// plan keeps the answer for the case that no better one comes, gives the slot
+// back, and writes the wait into the record before it begins.
+func (x *exchange) plan(t *tried, d Decision) Decision {
+	x.keep(t)
+	x.release()
+	if t.verdict.Basis == classify.BasisNotSent && len(x.hops) > 1 {
+		x.hop = (x.hop + 1) % len(x.hops)
+	}
+	if t.verdict.Basis == classify.BasisKey && x.p.Hooks.KeyOnly != nil {
+		x.p.Hooks.KeyOnly(x.hops[x.hop].host)
+	}
+	if x.key != "" && !x.suspend(d) {
+		return stop("store_unavailable")
+	}
+	return d
+}
+
+// release gives the slot back; repeated calls do nothing.
+func (x *exchange) release() {
+	x.mu.Lock()
+	g := x.grant
+	x.grant = limiter.Grant{}
+	x.mu.Unlock()
+	if g != (limiter.Grant{}) {
+		x.p.Limiter.Release(g, time.Now())
+	}
+}
+
+// wanted says whether anybody but the call's own client waits for its end.
+func (x *exchange) wanted() bool { return x.flight != nil && x.flight.Waiters() > 0 }
+
+// refusedTurn turns the gate's no into a decision.
+func refusedTurn(a limiter.Answer) Decision {
+	return Decision{Do: Stop, Reason: a.Refused, At: a.At, Dimension: a.Dimension}
+}

@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"strconv"
+	"strings"
+
+	"retryproxy/message"
+)
+
+// Names of the response headers that are ours alone: the same names coming
+// from an upstream are removed.
+const (
+	hCallID   = "X-Call-Id"
+	hCount    = "X-Retry-Count"
+	hReason   = "X-Retry-Reason"
+	hExecuted = "X-Retry-Executed"
+	hAdvice   = "X-Retry-Advice"
+	hReplayed = "Idempotency-Replayed"
+	hCache    = "Cache-Status"
+	hStatus   = "Proxy-Status"
+)
+
+var ours = []string{hCallID, hCount, hReason, hExecuted, hAdvice, hReplayed, hCache}
+
+// outgoing are the fields of every attempt of a call, without X-Retry-Count:
+// hop-by-hop fields and our own labels gone, everything else as it came.
+func (x *exchange) outgoing() message.Fields {
+	in := x.call.Request.Fields
+	upgrade := x.upgrade()
+	out := make(message.Fields, 0, len(in)+3)
+	kept := x.forwarded()
+	names := connectionNames(in)
+	for i := range in {
+		if x.passes(&in[i], names, kept) {
+			out = append(out, in[i])
+		}
+	}
+	if upgrade != "" {
+		out.Add("Connection", "Upgrade")
+		out.Add("Upgrade", upgrade)
+	}
+	if x.set.Via && !x.platform {
+		out.Add("Via", x.viaValue(x.call.Request.Version))
+	}
+	return out
+}
+
+// passes says whether a field of the client goes upstream.
+func (x *exchange) passes(f *message.Field, names []string, kept *forwards) bool {
+	switch x.control(f.Name) {
+	case controlKey:
+		return kept.key // even when Connection names it
+	case controlCount, controlTimeout:
+		return false // ours to set
+	case controlShop:
+		return kept.shop
+	case controlTier:
+		return kept.tier
+	case controlTask:
+		return kept.task
+	}
+	return !message.IsHopByHop(f.Name) && !strings.EqualFold(f.Name, "Expect") && !contains(names, f.Name)
+}
+
+// forwards are the header names of ours that a policy sends on.
+type forwards struct{ key, count, shop, tier, task bool }
+
+// forwarded reads them from the policy; a known third-party platform gets none
+// unless the operator named them.
+func (x *exchange) forwarded() *forwards {
+	p := x.policy
+	if x.platform && !p.ForwardHeadersSet {
+		return &forwards{}
+	}
+	return &forwards{
+		key: p.Forwards("idempotency_key"), count: p.Forwards("retry_count"),
+		shop: p.Forwards("shop"), tier: p.Forwards("shop_tier"), task: p.Forwards("task_type"),
+	}
+}
+
+// control tells our own request headers from all others.
+func (x *exchange) control(name string) control {
+	h := &x.set.Headers
+	switch {
+	case contains(h.Keys, name):
+		return controlKey
+	case strings.EqualFold(name, h.RetryCount):
+		return controlCount
+	case strings.EqualFold(name, h.Timeout):
+		return controlTimeout
+	case strings.EqualFold(name, h.Shop):
+		return controlShop
+	case strings.EqualFold(name, h.ShopTier):
+		return controlTier
+	case strings.EqualFold(name, h.Task):
+		return controlTask
+	}
+	return controlNone
+}
+
+type control uint8
+
+const (
+	controlNone control = iota
+	controlKey
+	controlCount
+	controlTimeout
+	controlShop
+	controlTier
+	controlTask
+)
+
+// counted returns the fields of one attempt: X-Retry-Count is absent when 0.
+func (x *exchange) counted(n int) message.Fields {
+	if n == 0 || !x.forwarded().count {
+		return x.out
+	}
+	f := x.out.Clone(1)
+	f.Add(x.set.Headers.RetryCount, strconv.Itoa(n))
+	return f
+}
+
+// viaValue is our entry in Via (RFC 9110 section 7.6.3); the random part is how
+// a loop is seen.
+func (x *exchange) viaValue(version string) string {
+	return version + " " + x.set.Instance + "-" + x.p.process
+}
+
+// looped says whether the request already passed through this very process.
+func (x *exchange) looped() bool {
+	for _, v := range x.call.Request.Fields.Values("Via") {
+		if strings.Contains(v, x.set.Instance+"-"+x.p.process) {
+			return true
+		}
+	}
+	return false
+}
+
+// upgrade is the protocol the client wants to change to, or "".
+func (x *exchange) upgrade() string {
+	f := x.call.Request.Fields
+	if f.Has("Upgrade") && f.Listed("Connection", "upgrade") {
+		return f.Get("Upgrade")
+	}
+	return ""
+}
+
+// fromUpstream cleans the fields of an upstream's answer for the client, in
+// place: fields named by Connection (RFC 9110 section 7.6.1), hop-by-hop
+// fields, and names that are ours.
+func fromUpstream(f message.Fields, status int) message.Fields {
+	names := connectionNames(f)
+	out := f[:0]
+	for i := range f {
+		name := f[i].Name
+		keep := !message.IsHopByHop(name) && !contains(ours, name) && !contains(names, name)
+		if status == 407 && strings.EqualFold(name, "Proxy-Authenticate") {
+			keep = true // a 407 without its challenge means nothing (RFC 9110 section 11.7.1)
+		}
+		if keep {
+			out = append(out, f[i])
+		}
+	}
+	return out
+}
+
+// connectionNames are the field names that Connection lists.
+func connectionNames(f message.Fields) []string {
+	var names []string
+	for i := range f {
+		if !strings.EqualFold(f[i].Name, "Connection") {
+			continue
+		}
+		for part := range strings.SplitSeq(f[i].Value, ",") {
+			part = strings.Trim(part, " \t")
+			if part != "" && !strings.EqualFold(part, "close") && !strings.EqualFold(part, "keep-alive") {
+				names = append(names, part)
+			}
+		}
+	}
+	return names
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if len(n) == len(name) && strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,117 @@
+// Package proxy answers one question: what becomes of a client's call?
+//
+// exchange.go is the path of a call, top to bottom; decide.go is the retry rule.
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/idempotency"
+	"retryproxy/inbound"
+	"retryproxy/internal/spool"
+	"retryproxy/limiter"
+	"retryproxy/upstream"
+)
+
+// Deps are the parts a Proxy is wired from. All but Hooks and Log are required.
+type Deps struct {
+	Upstream *upstream.Client
+	Limiter  *limiter.Limiter
+	Shops    *breaker.Shops
+	Store    idempotency.Store
+	Flights  *idempotency.Flights
+	Spool    *spool.Pool
+	// Inside serves plain HTTP that was found inside a CONNECT tunnel.
+	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
+	Hooks  Hooks
+	Log    *slog.Logger
+}
+
+// Hooks report what happens; nil ones are not called. They must not block.
+type Hooks struct {
+	Attempt     func(policy string, a *attempt.Attempt)
+	Call        func(s *attempt.Summary)
+	Denied      func(reason string)
+	RetryDenied func(dimension string)
+	Ignored     func(field string)
+	Key         func(result string)
+	Tunnel      func(host string)
+	Suspect     func(host string)
+	KeyOnly     func(host string) // a repeat whose only basis is the key
+}
+
+// Proxy serves calls. Make one with New.
+type Proxy struct {
+	Deps
+	process  string // random: names this process in Via, so that loops are seen
+	settings atomic.Pointer[Settings]
+	retries  atomic.Pointer[Switch]
+	calls    registry
+	hosts    noted // hosts already logged once as opaque or suspect
+	base     context.Context
+	draining chan struct{}
+	drained  atomic.Bool
+}
+
+// New wires a proxy; ctx ends all attempts at once (a hard stop).
+func New(ctx context.Context, d Deps, s *Settings) *Proxy {
+	p := &Proxy{Deps: d, base: ctx, process: newID()[:12], draining: make(chan struct{})}
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	p.settings.Store(s)
+	p.retries.Store(&Switch{Default: "on"})
+	p.calls.init()
+	p.hosts.init()
+	return p
+}
+
+// Apply makes new settings the rules of all calls that start from now on.
+func (p *Proxy) Apply(s *Settings) { p.settings.Store(s) }
+
+// Settings are the rules in force.
+func (p *Proxy) Settings() *Settings { return p.settings.Load() }
+
+// Drain ends waiting calls with shutting_down and starts no further retry;
+// attempts in flight run on.
+func (p *Proxy) Drain() {
+	if p.drained.CompareAndSwap(false, true) {
+		close(p.draining)
+	}
+}
+
+// Run grants what waits when its time has come, until ctx ends.
+func (p *Proxy) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if next := p.Limiter.Tick(time.Now()); next.IsZero() {
+			timer.Reset(time.Hour)
+		} else {
+			timer.Reset(max(time.Until(next), time.Millisecond))
+		}
+		select {
+		case <-timer.C:
+		case <-p.Limiter.Changed():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// newID returns 128 random bits in hex.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	var out [32]byte
+	hex.Encode(out[:], b[:])
+	return string(out[:])
+}

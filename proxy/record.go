@@ -1,0 +1,318 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"retryproxy/attempt"
+	"retryproxy/classify"
+	"retryproxy/idempotency"
+	"retryproxy/message"
+)
+
+// answeredByKey claims the record of a keyed call. It answers what needs no
+// attempt: a replay, a key in use, a mismatch; true means answered.
+func (x *exchange) answeredByKey() bool {
+	if x.key == "" {
+		return false
+	}
+	claim, err := x.claim()
+	if err != nil {
+		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
+		return true
+	}
+	begun, err := x.p.Store.Begin(x.call.Context(), claim, time.Now())
+	if err != nil {
+		x.refuse(storeRefusal(err))
+		return true
+	}
+	x.rec = begun.Record
+	if h := x.p.Hooks.Key; h != nil {
+		h(begun.Result.String())
+	}
+	switch begun.Result {
+	case idempotency.Fresh:
+		x.flight = x.p.Flights.Start(claim.ID)
+		return false
+	case idempotency.Replay:
+		x.replay(begun.Record.Answer)
+	case idempotency.Busy:
+		x.follow(claim.ID)
+	default:
+		x.refuse(x.keyRefusal(begun.Result))
+	}
+	return true
+}
+
+// claim says what this request is, so that a repeat can be told from a misuse.
+func (x *exchange) claim() (idempotency.Claim, error) {
+	tenant := x.tenant()
+	r, h := &x.call.Request, &x.hops[0]
+	path, query, _ := strings.Cut(h.path, "?")
+	ignore := x.policy.FingerprintIgnore
+	if tenant == nobody {
+		ignore = nil
+	}
+	print, err := idempotency.Fingerprint(idempotency.Subject{
+		Method: r.Method, Scheme: h.target.Scheme, Host: h.host, Path: path, Query: query,
+		ContentType: r.Fields.Get("Content-Type"), Body: x.body.open(), Ignore: ignore,
+	})
+	return idempotency.Claim{
+		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
+		Fingerprint: print, Credentials: x.authorization(tenant),
+		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: path,
+		Deadline: x.started.Add(x.patience()), ClientCount: x.count, TTL: x.set.KeyTTL,
+	}, err
+}
+
+// open gives a reader for the fingerprint; nil: no body.
+func (b *requestBody) open() func() (io.ReadCloser, error) {
+	if b.kept == nil {
+		return nil
+	}
+	return b.kept.Open
+}
+
+func storeRefusal(err error) *refusal {
+	if errors.Is(err, idempotency.ErrFull) {
+		return refuse("store_full", "no record can be evicted to make room (idempotency.entries)")
+	}
+	return refuse("store_unavailable", err.Error())
+}
+
+// keyRefusal is the answer for a key that may not run.
+func (x *exchange) keyRefusal(r idempotency.Result) *refusal {
+	rec := &x.rec
+	first := rec.Created.UTC().Format(time.RFC3339) + " for " + rec.Method + " " + rec.Host + rec.Path
+	switch r {
+	case idempotency.Mismatch:
+		return refuse("key_mismatch", "the key was first used at "+first+" with another request")
+	case idempotency.Credentials:
+		return refuse("key_mismatch", "the key was first used at "+first+" with other credentials")
+	}
+	return refuse("in_doubt", "the call first made at "+first+" may have been executed; it needs a person or a query")
+}
+
+// replay answers from the record.
+func (x *exchange) replay(a *idempotency.Answer) {
+	if a == nil || !a.Kept {
+		x.refuse(refuse("result_not_kept", "the call was done, but its answer was too large to be kept or was evicted"))
+		return
+	}
+	out := &message.Response{
+		Status: a.Status, Reason: a.Reason, Fields: idempotency.ReplayFields(a, time.Now()),
+		Length: int64(len(a.Body)), Body: io.NopCloser(bytes.NewReader(a.Body)),
+	}
+	x.outcome.result = "replay"
+	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
+	x.mark(&out.Fields, "", time.Time{})
+	out.Fields.Add(hReplayed, "true")
+	out.Fields.Add(hCache, x.set.Instance+"; hit")
+	if x.set.Via {
+		out.Fields.Add("Via", x.viaValue("1.1"))
+	}
+	_ = x.write(out, x.policy.BodyIdleTimeout)
+}
+
+// follow waits for the run that holds the key and gives its answer, failure
+// included; a waiter never becomes a second leader.
+func (x *exchange) follow(id idempotency.ID) {
+	f := x.p.Flights.Join(id)
+	defer f.Leave()
+	x.show(stateWaiting, nil)
+	timer := time.NewTimer(time.Until(x.started.Add(x.patience())))
+	defer timer.Stop()
+	began := time.Now()
+	select {
+	case <-f.Done():
+	case <-timer.C:
+	case <-x.call.Context().Done():
+	case <-x.p.base.Done():
+	}
+	x.away += time.Since(began)
+	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: time.Since(began)})
+	if r := f.Result(); r != nil {
+		x.share(r)
+		return
+	}
+	x.refuse(refuse("key_busy", "another request with this key is still being worked on"))
+}
+
+// share gives a waiter the leader's final answer.
+func (x *exchange) share(r *idempotency.FlightResult) {
+	x.past, x.rec.Executed = r.History, r.Executed
+	if !r.Kept {
+		x.refuse(refuse("result_not_kept", "the call ended, but its answer was too large to be kept"))
+		return
+	}
+	out := &message.Response{
+		Status: r.Status, Reason: r.Phrase, Fields: r.Fields.Clone(8),
+		Length: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
+	}
+	reason := r.Reason
+	if reason == "ok" {
+		reason = ""
+		out.Fields.Add(hReplayed, "true")
+	}
+	x.outcome.decision = Decision{Do: Stop, Reason: r.Reason}
+	x.outcome.result = "replay"
+	x.mark(&out.Fields, reason, r.At)
+	out.Fields.Add(hCache, x.set.Instance+"; collapsed")
+	_ = x.write(out, x.policy.BodyIdleTimeout)
+}
+
+// suspend writes a planned retry into the record before the wait begins.
+func (x *exchange) suspend(d Decision) bool {
+	return x.advance(idempotency.StateRunning, idempotency.StateWaiting, idempotency.Change{
+		Append: x.past[len(x.past)-1:], Reason: d.Reason, NextAt: d.At,
+		Executed: x.past.Last().Verdict.Executed,
+	})
+}
+
+// resume takes the record out of its wait before the attempt is sent.
+func (x *exchange) resume() bool {
+	return x.advance(idempotency.StateWaiting, idempotency.StateRunning, idempotency.Change{})
+}
+
+// advance moves the record; false: the store refused, nothing may be sent.
+func (x *exchange) advance(from, to idempotency.State, c idempotency.Change) bool {
+	c.Now, c.Owner = time.Now(), x.id
+	rec, err := x.p.Store.Advance(context.WithoutCancel(x.call.Context()), x.rec.ID, from, to, c)
+	if err != nil {
+		x.p.Log.Error("the record could not be moved", "call_id", x.id, "from", from.String(), "to", to.String(), "error", err)
+		return false
+	}
+	x.rec.State = rec.State
+	return true
+}
+
+// settle ends the record of a call that got an upstream's answer.
+func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
+	x.judgeSuspect(out, r)
+	if x.key == "" || x.ended {
+		return
+	}
+	kept := whole && !r.over
+	x.land(out, r.capture, kept)
+	if !whole && x.outcome.decision.Do == Deliver {
+		x.raise(classify.ExecutedMaybe)
+		x.endRecord(idempotency.StateFree, nil)
+		return
+	}
+	done := x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect)
+	switch {
+	case done:
+		x.endRecord(idempotency.StateDone, x.stored(out, r.capture, kept))
+	case x.doubtful():
+		x.endRecord(idempotency.StateInDoubt, nil)
+	default:
+		x.endRecord(idempotency.StateFree, nil)
+	}
+}
+
+// settleOwn ends the record of a call that got an answer of our own.
+func (x *exchange) settleOwn(out *message.Response, body []byte) {
+	if x.flight == nil || x.ended {
+		return
+	}
+	x.land(out, body, true)
+	if x.doubtful() {
+		x.endRecord(idempotency.StateInDoubt, nil)
+		return
+	}
+	x.endRecord(idempotency.StateFree, nil)
+}
+
+// settleMarker ends the record of a stream at its header: there is no end to
+// wait for and nothing to replay.
+func (x *exchange) settleMarker(r *message.Response) {
+	if x.flight == nil || x.ended {
+		return
+	}
+	x.land(r, nil, false)
+	if x.outcome.decision.Do == Deliver {
+		x.endRecord(idempotency.StateDone, x.stored(r, nil, false))
+		return
+	}
+	x.endRecord(idempotency.StateFree, nil)
+}
+
+// doubtful: it may have been executed, and the key, not honoured upstream,
+// gives no second way to find out.
+func (x *exchange) doubtful() bool {
+	return x.outcome.decision.Reason == "manual_review" && !x.keyHonoured()
+}
+
+// stored is the answer as the record keeps it.
+func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempotency.Answer {
+	return &idempotency.Answer{
+		Status: out.Status, Reason: out.Reason, Fields: idempotency.StoredFields(out.Fields),
+		Body: bytes.Clone(body), Kept: kept, Stored: time.Now(),
+	}
+}
+
+// endRecord moves the record to its last state of this run and wakes the waiters.
+func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
+	x.ended = true
+	from := x.rec.State
+	c := idempotency.Change{Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.past.Executed()}
+	if from == idempotency.StateRunning && len(x.past) > 0 {
+		c.Append = x.past[len(x.past)-1:]
+	}
+	x.advance(from, to, c)
+}
+
+// raise notes that more may have happened than the verdict said.
+func (x *exchange) raise(e classify.Executed) {
+	if n := len(x.past); n > 0 {
+		x.mu.Lock()
+		x.past[n-1].Verdict.Executed = max(x.past[n-1].Verdict.Executed, e)
+		x.mu.Unlock()
+	}
+}
+
+// land prepares what the waiters get; they are woken when the call is finished,
+// after the record moved.
+func (x *exchange) land(out *message.Response, body []byte, kept bool) {
+	if x.flight == nil {
+		return
+	}
+	reason := x.outcome.decision.Reason
+	x.landed = &idempotency.FlightResult{
+		Status: out.Status, Phrase: out.Reason, Fields: sharedFields(out.Fields), Body: body, Kept: kept,
+		Reason: reason, At: x.outcome.decision.At, Executed: x.executed(), History: x.past,
+	}
+}
+
+// sharedFields are the answer's fields less what belongs to one client only.
+func sharedFields(f message.Fields) message.Fields {
+	out := f.Clone(0)
+	for _, name := range ours {
+		out.Del(name)
+	}
+	out.Del("Set-Cookie")
+	return out
+}
+
+// judgeSuspect looks at the start of a 2xx for the common signs of failure.
+func (x *exchange) judgeSuspect(out *message.Response, r *relay) {
+	if out.Status < 200 || out.Status > 299 {
+		return
+	}
+	host := x.hops[x.hop].host
+	x.outcome.suspect = x.past.Last().Verdict.Reason == "suspect" ||
+		classify.Suspect(out.Fields.Get("Content-Type"), r.start())
+	if !x.outcome.suspect {
+		return
+	}
+	if h := x.p.Hooks.Suspect; h != nil {
+		h(host)
+	}
+	if x.p.hosts.first("suspect " + host) {
+		x.p.Log.Warn("a success whose body says failure: passed on, never stored; a preset would understand it", "host", host)
+	}
+}

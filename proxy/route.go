@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"retryproxy/inbound"
+	"retryproxy/upstream"
+)
+
+// hop is one place an attempt can go to.
+type hop struct {
+	target    upstream.Target
+	host      string // normalised host:port: names gate, breaker and metric label
+	authority string // becomes Host
+	path      string // request-target as sent
+}
+
+// refusal is an answer of our own that ends a call.
+type refusal struct{ reason, detail string }
+
+func refuse(reason, detail string) *refusal { return &refusal{reason, detail} }
+
+// route finds where the call goes: forward (absolute-form), CONNECT, or a
+// route of the reverse mode.
+func (x *exchange) route() *refusal {
+	r := &x.call.Request
+	switch x.call.Form {
+	case inbound.Authority:
+		x.mode = "connect"
+		return x.direct("tcp", r.Authority, "")
+	case inbound.Absolute:
+		if rt := x.set.routeFor(r.Authority, r.Target, true); rt != nil {
+			return x.reverse(rt)
+		}
+		x.mode = "forward"
+		return x.direct(x.scheme(r.Scheme, r.Authority), r.Authority, r.Target)
+	}
+	if t := x.call.Tunnel; t != nil {
+		x.mode = "forward"
+		if !sameAuthority(t.Authority, r.Authority) {
+			return refuse("bad_request", "Host differs from the tunnel's target")
+		}
+		return x.direct(x.scheme("http", r.Authority), r.Authority, r.Target)
+	}
+	return x.origin()
+}
+
+// origin routes an origin-form request: by Host, then by prefix. A Host that is
+// neither configured nor loopback is refused, or any page a browser shows could
+// reach us by a name it controls (DNS rebinding).
+func (x *exchange) origin() *refusal {
+	r := &x.call.Request
+	x.mode = "reverse"
+	rt := x.set.routeFor(r.Authority, r.Target, false)
+	switch {
+	case rt == nil && !x.set.Clients.AllowedHost(r.Authority):
+		return refuse("client_denied", "Host "+strconv.Quote(r.Authority)+" is not served here (listen.hosts)")
+	case rt == nil:
+		return refuse("bad_request", "no route for this path; a forward proxy is given the absolute URL")
+	case rt.Host == "" && !x.set.Clients.AllowedHost(r.Authority):
+		return refuse("client_denied", "Host "+strconv.Quote(r.Authority)+" is not served here (listen.hosts)")
+	case !rt.CrossSite && x.set.Clients.CrossSite(r.Fields, r.Authority):
+		return refuse("client_denied", "cross-site browser request (routes.cross_site)")
+	}
+	return x.reverse(rt)
+}
+
+// routeFor finds the route of a request. An absolute-form request only matches
+// a route with a Host: its prefix belongs to another site.
+func (s *Settings) routeFor(authority, target string, absolute bool) *Route {
+	host, _, _ := splitAuthority("http", authority)
+	for i := range s.Routes {
+		rt := &s.Routes[i]
+		byHost := rt.Host != "" && strings.EqualFold(rt.Host, host)
+		if absolute && !byHost || rt.Host != "" && !byHost {
+			continue
+		}
+		if underPrefix(target, rt.Prefix) {
+			return rt
+		}
+	}
+	return nil
+}
+
+func underPrefix(target, prefix string) bool {
+	if prefix == "" || prefix == "/" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(target, prefix)
+	return ok && (rest == "" || rest[0] == '/' || rest[0] == '?')
+}
+
+// reverse fills the hops from a route.
+func (x *exchange) reverse(rt *Route) *refusal {
+	x.mode = "reverse"
+	path := x.call.Request.Target
+	if rt.StripPrefix && rt.Prefix != "" && rt.Prefix != "/" {
+		path = path[len(rt.Prefix):]
+		if path == "" || path[0] == '?' {
+			path = "/" + path
+		}
+	}
+	for _, o := range rt.Upstreams {
+		h, err := newHop(o.Scheme, o.Authority, o.Path+path)
+		if err != nil {
+			return refuse("bad_request", "routes: "+err.Error())
+		}
+		h.target.Exempt = true
+		x.hops = append(x.hops, h)
+	}
+	return nil
+}
+
+// direct fills the one hop of a forward call or a tunnel.
+func (x *exchange) direct(scheme, authority, path string) *refusal {
+	h, err := newHop(scheme, authority, path)
+	if err != nil {
+		return refuse("bad_request", err.Error())
+	}
+	if err := x.set.Guard.CheckHost(h.target.Host); err != nil {
+		return x.deniedBy(err)
+	}
+	x.hops = append(x.one[:0], h)
+	return nil
+}
+
+// scheme is how the upstream is spoken to: hosts under upgrade_to_https get TLS
+// though the client said http, but only for clients that are near enough that
+// plain text does not cross a network.
+func (x *exchange) scheme(scheme, authority string) string {
+	if scheme == "http" && x.upgrades(authority) {
+		return "https"
+	}
+	return scheme
+}
+
+func (x *exchange) upgrades(authority string) bool {
+	host, port, err := splitAuthority("http", authority)
+	if err != nil || port != 80 || !x.set.Clients.Trusted(x.call.Client.Addr()) {
+		return false
+	}
+	return matchHost(x.set.Upgrade, host)
+}
+
+// newHop parses an authority strictly.
+func newHop(scheme, authority, path string) (hop, error) {
+	host, port, err := splitAuthority(scheme, authority)
+	if err != nil {
+		return hop{}, err
+	}
+	return hop{
+		target:    upstream.Target{Scheme: scheme, Host: host, Port: port},
+		host:      joinHost(host, port),
+		authority: authority,
+		path:      path,
+	}, nil
+}
+
+type badAuthority string
+
+func (e badAuthority) Error() string { return string(e) }
+
+// splitAuthority gives the host in lower case without brackets and trailing
+// dot, and the port, the scheme's own when none is named.
+func splitAuthority(scheme, authority string) (string, uint16, error) {
+	host, rest := authority, ""
+	if strings.HasPrefix(authority, "[") {
+		end := strings.IndexByte(authority, ']')
+		if end < 0 {
+			return "", 0, badAuthority("host: missing ']'")
+		}
+		host, rest = authority[1:end], authority[end+1:]
+		if _, err := netip.ParseAddr(host); err != nil {
+			return "", 0, badAuthority("host: not an IPv6 address")
+		}
+	} else if i := strings.IndexByte(authority, ':'); i >= 0 {
+		host, rest = authority[:i], authority[i:]
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if host == "" {
+		return "", 0, badAuthority("host: empty")
+	}
+	port, err := parsePort(scheme, rest)
+	return host, port, err
+}
+
+func parsePort(scheme, rest string) (uint16, error) {
+	if rest == "" || rest == ":" {
+		if scheme == "https" {
+			return 443, nil
+		}
+		return 80, nil
+	}
+	n, err := strconv.ParseUint(rest[1:], 10, 16)
+	if rest[0] != ':' || err != nil || n == 0 {
+		return 0, badAuthority("port: must be 1..65535")
+	}
+	return uint16(n), nil
+}
+
+// joinHost is net.JoinHostPort for names that are known to be clean.
+func joinHost(host string, port uint16) string {
+	p := strconv.Itoa(int(port))
+	if strings.IndexByte(host, ':') >= 0 {
+		return "[" + host + "]:" + p
+	}
+	return host + ":" + p
+}
+
+// sameAuthority compares a tunnel's target with the Host of a request in it.
+func sameAuthority(tunnel, host string) bool {
+	th, tp, err1 := splitAuthority("http", tunnel)
+	hh, hp, err2 := splitAuthority("http", host)
+	return err1 == nil && err2 == nil && th == hh && tp == hp
+}
+
+// matchHost compares with patterns such as *.example.com.
+func matchHost(patterns []string, host string) bool {
+	for _, p := range patterns {
+		if suffix, ok := strings.CutPrefix(p, "*"); ok && strings.HasSuffix(host, strings.ToLower(suffix)) {
+			return true
+		}
+		if strings.EqualFold(p, host) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"net/netip"
+	"time"
+
+	"retryproxy/access"
+	"retryproxy/policy"
+)
+
+// Settings are everything a reload can change. A call reads them once, so no
+// call ever lives by half of an old and half of a new configuration.
+type Settings struct {
+	Instance string // our name in Via, Proxy-Status and Cache-Status
+	Headers  HeaderNames
+	Via      bool
+
+	Policies *policy.Set
+	Shops    map[string]Shop
+
+	Clients *access.Clients
+	Guard   *access.Guard
+	// Ports that CONNECT may name.
+	ConnectPorts []uint16
+
+	Routes  []Route
+	Upgrade []string // host patterns spoken to over TLS though the client said http
+
+	Body        BodyLimits
+	MaxWait     time.Duration // a call's total at gates
+	TunnelIdle  time.Duration
+	KeyTTL      time.Duration
+	MaxResponse int64 // bytes of an answer that is kept for its key
+}
+
+// HeaderNames are the configurable names of request headers.
+type HeaderNames struct {
+	Keys                                      []string
+	RetryCount, Shop, ShopTier, Task, Timeout string
+}
+
+// Shop is one entry of the shops table.
+type Shop struct{ Tier string }
+
+// BodyLimits bound what is kept of one call.
+type BodyLimits struct {
+	Limit  int64 // bytes of a request that can be repeated
+	Hold   int64 // bytes of an answer read before its header goes out
+	Stream bool  // a keyless body over the limit is streamed once
+}
+
+// Route maps a prefix or a Host of the reverse mode to upstreams.
+type Route struct {
+	Name        string
+	Prefix      string // "/pdd"; empty: any path
+	Host        string // empty: any
+	Upstreams   []Origin
+	StripPrefix bool
+	CrossSite   bool // cross-site browser requests are let in
+}
+
+// Origin is one upstream of a route.
+type Origin struct {
+	Scheme, Authority, Path string
+}
+
+// peer is the client as the guards see it.
+type peer struct {
+	addr    netip.Addr
+	trusted bool
+}
