@@ -1,25 +1,28 @@
 // Package breaker answers one question: is this host, or this shop there, cut off?
 //
 // Host is a plain state machine without a lock: its owner (the host's gate)
-// holds one. Shops locks itself.
+// holds one. Shops locks itself. Both are told the time.
+//
+// The state machine is our own, not sony/gobreaker's: that one allocates a
+// closure per call, and window, probes and dates would have been ours anyway.
 package breaker
 
 import "time"
 
 // Config are the settings of the host breakers (breakers.host).
 type Config struct {
-	ConsecutiveFailures int
-	FailureRatio        float64
-	MinCalls            int
-	Window              time.Duration
-	Open, OpenMax       time.Duration
-	Probes              int
+	ConsecutiveFailures int           // in a row that open it while Window holds fewer than MinCalls; 0: no such rule
+	FailureRatio        float64       // share of failures in Window that opens it from MinCalls on; 0: the row always decides
+	MinCalls            int           // results that Window must hold before the ratio decides
+	Window              time.Duration // how far back results count
+	Open, OpenMax       time.Duration // from opening to the next probe; doubles with each failed probe up to OpenMax
+	Probes              int           // attempts in flight while half-open, at least 1
 }
 
 // ShopConfig are the settings of the shop breakers (breakers.shop).
 type ShopConfig struct {
-	IdenticalFailures int
-	ProbeEvery        time.Duration
+	IdenticalFailures int           // identical failed calls in a row that trip it; 0: never
+	ProbeEvery        time.Duration // one retry is let through that often while tripped
 }
 
 // State is what is shown: 0 closed, 1 half-open, 2 open.
@@ -45,13 +48,29 @@ const (
 	Failed                 // counts against the host
 )
 
+// String returns excluded, alive or failed.
+func (r Result) String() string { return [...]string{"excluded", "alive", "failed"}[r] }
+
 // Event is a change of state to be reported after the lock is given up.
 type Event struct {
 	Scope    string // host or shop
 	Host     string
 	Shop     string
 	From, To State
-	Reason   string
+	Reason   string // why; see the Reason constants. Of a tripped shop: the failure that its calls shared
 	At       time.Time
 	Until    time.Time // open: when the next probe may go
 }
+
+// Reasons of events.
+const (
+	ReasonRow        = "consecutive_failures"
+	ReasonRatio      = "failure_ratio"
+	ReasonProbe      = "probe"          // open to half-open: a probe goes
+	ReasonProbeOK    = "probe_alive"    // half-open to closed
+	ReasonProbeBad   = "probe_failed"   // half-open to open
+	ReasonProbeMute  = "probe_silent"   // half-open to open: its time ran out
+	ReasonOperator   = "operator"       // reset by hand
+	ReasonShopAlive  = "success"        // a call of that shop succeeded there
+	ReasonHostClosed = "host_recovered" // the host's own breaker closed
+)
