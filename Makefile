@@ -1,0 +1,68 @@
+# `make` lists what there is to make. CI runs `make check` and nothing else.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+FUZZTIME ?= 3s
+BENCH ?= .
+COUNT ?= 1
+
+.PHONY: help build run demo test race lint fmt fuzz bench e2e cross check clean
+
+help: ## show this list
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+
+build: ## build ./retryproxy, static, for this machine
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o retryproxy .
+
+run: build ## start it on the built-in configuration
+	./retryproxy serve
+
+demo: build ## a misbehaving upstream and a walk-through
+	./retryproxy demo
+
+test: ## all tests, once, with the race detector
+	go test -race -timeout 5m ./...
+
+race: ## look for flaky tests: PKG=./limiter COUNT=20
+	go test -race -count=$(if $(filter 1,$(COUNT)),20,$(COUNT)) $(or $(PKG),./...)
+
+lint: ## go vet and golangci-lint
+	go vet ./...
+	$(LINT) run
+
+fmt: ## format all files as lint wants them
+	$(LINT) fmt
+
+fuzz: ## every fuzzer for FUZZTIME (3s)
+	@{ grep -rl --include='*_test.go' '^func Fuzz' . || true; } | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+	  for name in $$(go test -list '^Fuzz' "$$dir" | grep '^Fuzz'); do \
+	    echo "fuzz $$dir $$name"; \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir"; \
+	  done; \
+	done
+
+bench: ## benchmarks with allocations: BENCH=regexp COUNT=n PKG=./limiter
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) $(or $(PKG),./...)
+
+e2e: build ## the real binary: the walk-through and the end-to-end tests
+	./retryproxy demo
+	go test -count=1 -run E2E .
+
+cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
+	@for p in $(PLATFORMS); do \
+	  out=dist/retryproxy-$${p%/*}-$${p#*/}; [[ $$p == windows/* ]] && out=$$out.exe; \
+	  echo "$$out"; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags '$(LDFLAGS)' -o "$$out" .; \
+	done
+	GOOS=windows go vet ./...
+
+check: lint cross test fuzz e2e ## all that CI runs
+
+clean: ## remove what was built
+	rm -rf retryproxy retryproxy.exe dist
