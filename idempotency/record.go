@@ -2,12 +2,12 @@
 //
 // It owns the record of a call under (tenant, key) in all its states and the
 // Store that keeps records; the rules that need no store (key syntax,
-// fingerprints, what may be stored) are pure functions beside it.
+// fingerprints, what may be stored, which state follows which) are pure
+// functions beside it, so that every store decides alike.
 package idempotency
 
 import (
-	"context"
-	"errors"
+	"slices"
 	"time"
 
 	"retryproxy/attempt"
@@ -15,38 +15,22 @@ import (
 	"retryproxy/message"
 )
 
+// NoTenant is the tenant of calls that name neither a configured user or
+// listener nor a shop.
+const NoTenant = "-"
+
 // ID names a record.
 type ID struct{ Tenant, Key string }
 
-// State is where a record is in its life.
-type State uint8
-
-// States. A record whose key is free keeps its history: StateFree.
-const (
-	StateRunning State = iota + 1 // an attempt is in flight or about to be
-	StateWaiting                  // between attempts
-	StateParked                   // waiting durably, no client attached
-	StateDone                     // finished with an answer that is replayed
-	StateFree                     // ended without one: the key may run again, history kept
-	StateDead                     // given up, a dead letter
-	StateInDoubt                  // may have been executed, key not honoured upstream
-)
-
-// String returns the token used in logs, API and stores.
-func (s State) String() string {
-	return [...]string{"none", "running", "waiting", "parked", "done", "free", "dead", "in_doubt"}[s]
-}
-
-// Record is what is known about a call. A Store returns copies: slices and
-// bodies in them are never written to by anyone.
+// Record is what is known about a call. A Store returns copies: everything in
+// one is the caller's own, except Answer.Body, which nobody ever writes to.
 type Record struct {
 	ID
 	State       State
 	Version     uint64 // rises with every change
 	Owner       string // call id of the run that holds it
 	Fingerprint [32]byte
-	Credentials [32]byte // hash of Authorization in tenant "-"; zero elsewhere
-	Binding     bool     // a free record whose fingerprint still binds: executed is not "no"
+	Credentials [32]byte // hash of Authorization in NoTenant; zero elsewhere
 	Policy      string
 	Labels      attempt.Labels
 	Method      string
@@ -54,23 +38,32 @@ type Record struct {
 	Path        string // without query
 
 	Created, Updated time.Time
-	Expires          time.Time // for records that may be evicted: done, free, in_doubt
-	Deadline         time.Time // of the current run
-	NextAt           time.Time // waiting, parked: when it goes on
-	Reason           string    // why it is in this state
+	TTL              time.Duration // how long it outlives its end, unless a Change says otherwise
+	Expires          time.Time     // done, free, dead, in_doubt: from then on the key is new again
+	Deadline         time.Time     // of the current run
+	NextAt           time.Time     // waiting, parked: when it goes on
+	Reason           string        // why it is in this state
 	Executed         classify.Executed
-	ClientCount      int // the largest X-Retry-Count a client sent
-	History          attempt.History
-	Runs             []Run
-	Answer           *Answer // done: what is replayed; nil with Kept false is a marker
+	ClientCount      int             // the largest X-Retry-Count a client sent
+	Attempts         int             // made in all, those that History no longer holds included
+	History          attempt.History // the first HistoryFirst and the last HistoryLast attempts
+	Runs             []Run           // the first RunsFirst and the last RunsLast runs
+	Answer           *Answer         // done: what is replayed, never nil; nil in every other state
 }
+
+// A record keeps its first and its last attempts and runs, so that a client
+// that repeats one key for days cannot make it grow.
+const (
+	HistoryFirst, HistoryLast = 4, 28
+	RunsFirst, RunsLast       = 4, 12
+)
 
 // Run is what one client request or requeue bought.
 type Run struct {
 	CallID  string
 	Started time.Time
 	Ended   time.Time // zero: running
-	First   int       // index into History of its first attempt
+	First   int       // number (Attempt.N) of its first attempt, made or not
 	Reason  string    // how it ended
 }
 
@@ -78,92 +71,35 @@ type Run struct {
 // is left (result_not_kept).
 type Answer struct {
 	Status int
-	Reason string
-	Fields message.Fields // less hop-by-hop and Set-Cookie
+	Reason string         // reason phrase
+	Fields message.Fields // as StoredFields gives them
 	Body   []byte
 	Kept   bool
 	Stored time.Time // for Age
 }
 
-// Claim is what a new client request says about itself to Begin.
-type Claim struct {
-	ID
-	Owner       string // call id
-	Fingerprint [32]byte
-	Credentials [32]byte
-	Policy      string
-	Labels      attempt.Labels
-	Method      string
-	Host, Path  string
-	Deadline    time.Time
-	ClientCount int
-	TTL         time.Duration
+// Expired says that the record has outlived its time at now: its key is new
+// again. A call that is not over never expires.
+func (r *Record) Expired(now time.Time) bool {
+	return r.State.Ended() && !now.Before(r.Expires)
 }
 
-// Result is what Begin found.
-type Result uint8
-
-// Results of Begin.
-const (
-	Fresh       Result = iota + 1 // the caller now owns the record and must end the run
-	Replay                        // done: Record.Answer is the answer (a marker when not Kept)
-	Busy                          // another run owns it
-	Mismatch                      // the key was used for another request, see Record
-	Credentials                   // tenant "-": the key was used with another Authorization
-	InDoubt                       // may have been executed; nobody may run it again yet
-)
-
-// Begun is the answer of Begin. Record is the state after it.
-type Begun struct {
-	Result Result
-	Record Record
+// Released says that the key is as good as unused: the last run ended without
+// an answer to replay and nothing was executed, so that the next claim may be
+// for another request.
+func (r *Record) Released() bool {
+	return r.State.Vacant() && r.Executed == classify.ExecutedNo
 }
 
-// Change is what Advance applies, plain data. Zero fields change nothing,
-// except where noted.
-type Change struct {
-	Now      time.Time // required
-	Owner    string    // required from running, waiting: must be the record's owner
-	Append   []attempt.Attempt
-	Reason   string
-	NextAt   time.Time         // set as given, zero clears
-	Executed classify.Executed // raises, never lowers, except by Settle
-	Settle   bool              // an operator or a query settled it: Executed is set as given
-	Answer   *Answer           // to done
-	TTL      time.Duration     // from Now, for states that expire
-	EndRun   bool              // the current run ends with Reason
-}
-
-// Errors of a Store. ErrUnavailable wraps what went wrong.
-var (
-	ErrConflict    = errors.New("idempotency: the record changed meanwhile")
-	ErrNotFound    = errors.New("idempotency: no such record")
-	ErrTransition  = errors.New("idempotency: no such transition")
-	ErrFull        = errors.New("idempotency: the store is full and nothing may be evicted")
-	ErrUnavailable = errors.New("idempotency: the store is unavailable")
-)
-
-// Store keeps records. All methods are safe for concurrent use.
-type Store interface {
-	// Begin claims (tenant, key) or says why not, in one atomic step. On Fresh
-	// a run was started and the state is running. Errors: ErrFull, ErrUnavailable.
-	Begin(ctx context.Context, c Claim, now time.Time) (Begun, error)
-	// Advance moves a record from one state to another (or the same) by
-	// compare-and-set and returns it. Errors: ErrConflict (state or owner
-	// differ), ErrNotFound, ErrTransition, ErrUnavailable.
-	Advance(ctx context.Context, id ID, from, to State, change Change) (Record, error)
-	// Get reads a record. Errors: ErrNotFound, ErrUnavailable.
-	Get(ctx context.Context, id ID, now time.Time) (Record, error)
-	// Stats are for metrics and the operator.
-	Stats() Stats
-	// Close releases what the store holds; later calls fail with ErrUnavailable.
-	Close() error
-}
-
-// Stats of a store.
-type Stats struct {
-	Records      int
-	ByState      map[State]int
-	Bytes        int64
-	EvictedEarly int64 // records or bodies that went before their time
+// Clone returns a copy that shares nothing with r but Answer.Body.
+func (r *Record) Clone() Record {
+	c := *r
+	c.History = slices.Clone(r.History)
+	c.Runs = slices.Clone(r.Runs)
+	if r.Answer != nil {
+		a := *r.Answer
+		a.Fields = a.Fields.Clone(0)
+		c.Answer = &a
+	}
+	return c
 }

@@ -1,0 +1,100 @@
+package idempotency
+
+import (
+	"slices"
+	"time"
+)
+
+// Admit decides what a claim gets: the rule behind Begin of every store. rec is
+// the record under the claim's ID, nil when there is none. Only on Fresh does
+// the returned record differ from rec and has to be kept. rec is not changed.
+func Admit(rec *Record, c Claim, now time.Time) Begun {
+	switch {
+	case rec == nil:
+		return Begun{Fresh, started(Record{Created: now}, c, now)}
+	case rec.Expired(now):
+		return Begun{Fresh, started(Record{Created: now, Version: rec.Version}, c, now)}
+	case rec.State.Vacant():
+		return reopen(rec, c, now)
+	}
+	return Begun{holds(rec, c), *rec}.guarded()
+}
+
+// holds is what a record that may not run again says to a claim.
+func holds(rec *Record, c Claim) Result {
+	switch {
+	case rec.otherCredentials(c):
+		return Credentials
+	case rec.Fingerprint != c.Fingerprint:
+		return Mismatch
+	case rec.State == StateDone:
+		return Replay
+	case rec.State == StateInDoubt:
+		return InDoubt
+	}
+	return Busy
+}
+
+// reopen starts a run on a free or dead record. One that was or may have been
+// executed stays bound to its credentials and fingerprint. One that was not
+// takes the new fingerprint; to other credentials (a token renewed after a 401)
+// it passes on its count and nothing else.
+func reopen(rec *Record, c Claim, now time.Time) Begun {
+	switch {
+	case rec.Released() && rec.otherCredentials(c):
+		return Begun{Fresh, started(Record{Created: now, Version: rec.Version, ClientCount: rec.NextCount()}, c, now)}
+	case rec.Released(), !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
+		return Begun{Fresh, started(*rec, c, now)}
+	}
+	return Begun{holds(rec, c), *rec}.guarded()
+}
+
+// guarded hides the record from a claim with other credentials.
+func (b Begun) guarded() Begun {
+	if b.Result == Credentials {
+		b.Record = Record{ID: b.Record.ID, State: b.Record.State}
+	}
+	return b
+}
+
+func (r *Record) otherCredentials(c Claim) bool {
+	return c.Tenant == NoTenant && r.Credentials != c.Credentials
+}
+
+// started is rec with a new run for the claim.
+func started(rec Record, c Claim, now time.Time) Record {
+	now = later(now, rec.Updated)
+	rec.ID = c.ID
+	rec.State = StateRunning
+	rec.Version++
+	rec.Owner = c.Owner
+	rec.Fingerprint, rec.Credentials = c.Fingerprint, [32]byte{}
+	if c.Tenant == NoTenant {
+		rec.Credentials = c.Credentials
+	}
+	rec.Policy, rec.Labels = c.Policy, c.Labels
+	rec.Method, rec.Host, rec.Path = c.Method, c.Host, c.Path
+	rec.Updated, rec.Deadline, rec.TTL = now, c.Deadline, c.TTL
+	rec.Expires, rec.NextAt, rec.Reason = time.Time{}, time.Time{}, ""
+	rec.ClientCount = max(rec.ClientCount, c.ClientCount)
+	run := Run{CallID: c.Owner, Started: now, First: rec.Attempts + 1}
+	rec.Runs = bounded(slices.Concat(rec.Runs, []Run{run}), RunsFirst, RunsLast)
+	return rec
+}
+
+// later keeps the times of a record in order when the clock is set back.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// bounded drops the middle of what has grown beyond first + last. It may write
+// to s, so s belongs to the caller.
+func bounded[S ~[]E, E any](s S, first, last int) S {
+	if len(s) <= first+last {
+		return s
+	}
+	return append(s[:first], s[len(s)-last:]...)
+}

@@ -1,0 +1,115 @@
+package idempotency
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"retryproxy/attempt"
+)
+
+// maxDetail bounds the text for people that an attempt may carry, in bytes.
+const maxDetail = 512
+
+// Apply computes the record after a change: the rule behind Advance of every
+// store. It is pure: slices of rec are never written to. Errors: ErrTransition
+// when the table has no such move, ErrConflict when rec is in another state or
+// has another owner.
+func Apply(rec Record, from, to State, ch Change) (Record, error) {
+	if !from.CanBecome(to) {
+		return Record{}, fmt.Errorf("%w: from %s to %s", ErrTransition, from, to)
+	}
+	if rec.State != from {
+		return Record{}, fmt.Errorf("%w: it is %s, not %s", ErrConflict, rec.State, from)
+	}
+	if owned.has(from) && rec.Owner != ch.Owner {
+		return Record{}, fmt.Errorf("%w: another call owns it", ErrConflict)
+	}
+	rec.Version++
+	rec.Updated = later(ch.Now, rec.Updated)
+	rec.NextAt = ch.NextAt
+	if ch.Reason != "" {
+		rec.Reason = ch.Reason
+	}
+	rec.note(ch)
+	rec.enter(from, to, ch)
+	return rec, nil
+}
+
+// note adds what was learnt: attempts, and whether something was executed.
+func (r *Record) note(ch Change) {
+	r.Executed = max(r.Executed, ch.Executed)
+	if len(ch.Append) > 0 {
+		r.add(ch.Append)
+	}
+	if ch.Settle {
+		r.Executed = ch.Executed
+	}
+}
+
+// add numbers the attempts in the order of the record and appends them.
+func (r *Record) add(made []attempt.Attempt) {
+	h := slices.Concat(r.History, made)
+	for i := len(r.History); i < len(h); i++ {
+		r.Attempts++
+		h[i].N = r.Attempts
+		h[i].Detail = shortened(h[i].Detail)
+		r.Executed = max(r.Executed, h[i].Verdict.Executed)
+	}
+	r.History = bounded(h, HistoryFirst, HistoryLast)
+}
+
+// enter puts the record into its next state.
+func (r *Record) enter(from, to State, ch Change) {
+	r.State, r.Answer, r.Expires = to, nil, time.Time{}
+	if from == StateParked && to == StateRunning && ch.Owner != "" {
+		r.Owner = ch.Owner
+	}
+	if to == StateDone {
+		r.Answer = answered(ch.Answer, r.Updated)
+	}
+	if to.Ended() {
+		ttl := ch.TTL
+		if ttl == 0 {
+			ttl = r.TTL
+		}
+		r.Expires = r.Updated.Add(ttl)
+	}
+	if to.Ended() || ch.EndRun {
+		r.endRun(ch.Reason)
+	}
+}
+
+// answered is what a done record replays: a marker when no answer is known.
+func answered(a *Answer, now time.Time) *Answer {
+	if a == nil {
+		return &Answer{Stored: now}
+	}
+	kept := *a
+	if !kept.Kept {
+		kept.Fields, kept.Body = nil, nil
+	}
+	if kept.Stored.IsZero() {
+		kept.Stored = now
+	}
+	return &kept
+}
+
+// endRun ends the current run, once.
+func (r *Record) endRun(reason string) {
+	last := len(r.Runs) - 1
+	if last < 0 || !r.Runs[last].Ended.IsZero() {
+		return
+	}
+	r.Runs = slices.Clone(r.Runs)
+	r.Runs[last].Ended, r.Runs[last].Reason = r.Updated, reason
+}
+
+// shortened cuts a text to maxDetail bytes without splitting a character.
+func shortened(s string) string {
+	if len(s) <= maxDetail {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxDetail-3], "") + "..."
+}

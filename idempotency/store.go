@@ -1,0 +1,102 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"retryproxy/attempt"
+	"retryproxy/classify"
+)
+
+// Claim is what a new client request, or a requeue, says about itself to Begin.
+type Claim struct {
+	ID
+	Owner       string // call id
+	Fingerprint [32]byte
+	Credentials [32]byte // hash of Authorization in NoTenant; ignored elsewhere
+	Policy      string
+	Labels      attempt.Labels
+	Method      string
+	Host, Path  string
+	Deadline    time.Time
+	ClientCount int
+	TTL         time.Duration // how long the record outlives its end
+}
+
+// Result is what Begin found.
+type Result uint8
+
+// Results of Begin.
+const (
+	Fresh       Result = iota + 1 // the caller now owns the record and must end the run
+	Replay                        // done: Record.Answer is the answer (a marker when not Kept)
+	Busy                          // a run that is not over holds it; parked: until Record.NextAt
+	Mismatch                      // the key was used for another request, see Record
+	Credentials                   // NoTenant: the key was used with another Authorization
+	InDoubt                       // may have been executed; nobody may run it again yet
+)
+
+// resultNames are in the order of the constants.
+var resultNames = [...]string{"none", "fresh", "replay", "busy", "mismatch", "credentials", "in_doubt"}
+
+// String returns the token used in logs and metrics.
+func (r Result) String() string { return resultNames[r] }
+
+// Begun is the answer of Begin. Record is the state after it; with Credentials
+// it names the record and tells nothing else.
+type Begun struct {
+	Result Result
+	Record Record
+}
+
+// Change is what Advance applies, plain data. Zero fields change nothing,
+// except where noted.
+type Change struct {
+	Now      time.Time // required
+	Owner    string    // from running, waiting: must be the record's owner; from parked to running: the new one
+	Append   []attempt.Attempt
+	Reason   string
+	NextAt   time.Time         // set as given, zero clears
+	Executed classify.Executed // raises, never lowers, except by Settle; so does every appended verdict
+	Settle   bool              // an operator or a query settled it: Executed is set as given
+	Answer   *Answer           // to done; nil leaves a marker
+	TTL      time.Duration     // from Now, for states that expire; 0: the record's
+	EndRun   bool              // parked: the current run ends with Reason; in ended states it always does
+}
+
+// Errors of a Store. ErrUnavailable wraps what went wrong.
+var (
+	ErrConflict    = errors.New("idempotency: the record changed meanwhile")
+	ErrNotFound    = errors.New("idempotency: no such record")
+	ErrTransition  = errors.New("idempotency: no such transition")
+	ErrFull        = errors.New("idempotency: the store is full and nothing may be evicted")
+	ErrUnavailable = errors.New("idempotency: the store is unavailable")
+)
+
+// Store keeps records. All methods are safe for concurrent use. What a method
+// is given it copies where it keeps it: buffers may be used again afterwards.
+type Store interface {
+	// Begin claims (tenant, key) or says why not, in one atomic step, as Admit
+	// decides. On Fresh a run was started and the state is running.
+	// Errors: ErrFull, ErrUnavailable.
+	Begin(ctx context.Context, c Claim, now time.Time) (Begun, error)
+	// Advance moves a record from one state to another (or the same) by
+	// compare-and-set, as Apply computes it, and returns it. Errors: ErrConflict
+	// (state or owner differ), ErrNotFound, ErrTransition, ErrUnavailable.
+	Advance(ctx context.Context, id ID, from, to State, change Change) (Record, error)
+	// Get reads a record. Errors: ErrNotFound (expired ones included), ErrUnavailable.
+	Get(ctx context.Context, id ID, now time.Time) (Record, error)
+	// Stats are for metrics and the operator.
+	Stats() Stats
+	// Close releases what the store holds; later calls fail with ErrUnavailable.
+	Close() error
+}
+
+// Stats of a store.
+type Stats struct {
+	Records      int
+	ByState      map[State]int
+	Bytes        int64 // of stored answers
+	EvictedEarly int64 // records or bodies that went before their time
+}

@@ -1,0 +1,178 @@
+// Package memory answers one question: what is known about a call while this process lives?
+//
+// It is the idempotency.Store in memory, bounded in records and in bytes of
+// answers. Keys are lost with the process.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"retryproxy/idempotency"
+)
+
+// Config bounds a store. All values are positive; config checks them.
+type Config struct {
+	Entries     int           // records; no tenant holds more than half
+	Bytes       int64         // of all stored answers: fields and bodies
+	MaxResponse int           // of one stored body; a larger one leaves a marker
+	TTL         time.Duration // for claims that come without one
+}
+
+// Store keeps records in memory.
+type Store struct {
+	config Config
+	share  int // records a tenant may hold
+
+	mu      sync.Mutex
+	closed  bool
+	index   map[idempotency.ID]*entry // at most config.Entries
+	tenants map[string]*tenant        // those with a record in index
+	kept    *queue                    // done, with their answer
+	bare    *queue                    // done without, free, dead
+	doubt   *queue                    // in_doubt: not evicted, but they expire
+	uses    uint64
+	bytes   int64
+	states  [8]int // records by state
+	early   int64
+}
+
+var _ idempotency.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(c Config) *Store {
+	return &Store{
+		config:  c,
+		share:   max(1, c.Entries/2),
+		index:   make(map[idempotency.ID]*entry),
+		tenants: make(map[string]*tenant),
+		kept:    newQueue(c.Entries),
+		bare:    newQueue(c.Entries),
+		doubt:   newQueue(c.Entries),
+	}
+}
+
+var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
+
+// Begin implements idempotency.Store.
+func (s *Store) Begin(_ context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	c = ownClaim(c)
+	if c.TTL == 0 {
+		c.TTL = s.config.TTL
+	}
+	begun, err := s.begin(c, now)
+	if err != nil {
+		return idempotency.Begun{}, err
+	}
+	begun.Record = begun.Record.Clone()
+	return begun, nil
+}
+
+func (s *Store) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return idempotency.Begun{}, errClosed
+	}
+	s.reclaimLocked(now)
+	e := s.liveLocked(c.ID, now)
+	if e == nil {
+		return s.insertLocked(c, now)
+	}
+	begun := idempotency.Admit(&e.rec, c, now)
+	switch begun.Result {
+	case idempotency.Fresh:
+		s.putLocked(e, begun.Record)
+	case idempotency.Replay:
+		s.usedLocked(e)
+	}
+	return begun, nil
+}
+
+// insertLocked begins a record that does not exist.
+func (s *Store) insertLocked(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if !s.roomLocked(c.Tenant, now) {
+		return idempotency.Begun{}, idempotency.ErrFull
+	}
+	begun := idempotency.Admit(nil, c, now)
+	s.putLocked(s.addLocked(c.ID), begun.Record)
+	return begun, nil
+}
+
+// Advance implements idempotency.Store.
+func (s *Store) Advance(_ context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
+	ch = s.ownChange(ch)
+	rec, err := s.advance(id, from, to, ch)
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return rec.Clone(), nil
+}
+
+func (s *Store) advance(id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return idempotency.Record{}, errClosed
+	}
+	e := s.liveLocked(id, ch.Now)
+	if e == nil {
+		return idempotency.Record{}, idempotency.ErrNotFound
+	}
+	rec, err := idempotency.Apply(e.rec, from, to, ch)
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	s.putLocked(e, rec)
+	s.shrinkLocked(ch.Now)
+	return e.rec, nil
+}
+
+// Get implements idempotency.Store.
+func (s *Store) Get(_ context.Context, id idempotency.ID, now time.Time) (idempotency.Record, error) {
+	rec, err := s.get(id, now)
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return rec.Clone(), nil
+}
+
+func (s *Store) get(id idempotency.ID, now time.Time) (idempotency.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return idempotency.Record{}, errClosed
+	}
+	e := s.liveLocked(id, now)
+	if e == nil {
+		return idempotency.Record{}, idempotency.ErrNotFound
+	}
+	return e.rec, nil
+}
+
+// Stats implements idempotency.Store. Expired records count until they are
+// reclaimed.
+func (s *Store) Stats() idempotency.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := idempotency.Stats{Records: len(s.index), ByState: make(map[idempotency.State]int), Bytes: s.bytes, EvictedEarly: s.early}
+	for _, state := range idempotency.States() {
+		if n := s.states[state]; n > 0 {
+			st.ByState[state] = n
+		}
+	}
+	return st
+}
+
+// Close implements idempotency.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.index, s.tenants = nil, nil
+	s.kept, s.bare, s.doubt = newQueue(1), newQueue(1), newQueue(1)
+	s.bytes, s.states = 0, [8]int{}
+	return nil
+}

@@ -1,0 +1,83 @@
+package memory
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"retryproxy/idempotency"
+)
+
+// What a client or an upstream sent is kept in copies of exactly its size: a
+// name cut out of a large read buffer would keep all of that buffer alive, and
+// the bounds of the store would mean nothing.
+
+// ownClaim is c with strings of its own.
+func ownClaim(c idempotency.Claim) idempotency.Claim {
+	pack(&c.Tenant, &c.Key, &c.Owner, &c.Policy, &c.Method, &c.Host, &c.Path,
+		&c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType)
+	return c
+}
+
+// ownChange is ch with attempts and an answer of its own.
+func (s *Store) ownChange(ch idempotency.Change) idempotency.Change {
+	ch.Append = slices.Clone(ch.Append)
+	for i := range ch.Append {
+		a := &ch.Append[i]
+		pack(&a.Host, &a.Detail, &a.UpstreamID)
+	}
+	if ch.Answer != nil {
+		ch.Answer = s.ownAnswer(ch.Answer)
+	}
+	return ch
+}
+
+// ownAnswer is a copy of a, or a marker when it is too large to be kept.
+func (s *Store) ownAnswer(a *idempotency.Answer) *idempotency.Answer {
+	if !a.Kept || len(a.Body) > s.config.MaxResponse || answerSize(a) > s.config.Bytes {
+		return marker(a)
+	}
+	own := *a
+	own.Fields = a.Fields.Clone(0)
+	own.Body = bytes.Clone(a.Body)
+	texts := append(make([]*string, 0, 64), &own.Reason)
+	for i := range own.Fields {
+		texts = append(texts, &own.Fields[i].Name, &own.Fields[i].Value)
+	}
+	pack(texts...)
+	return &own
+}
+
+// marker is what is left of an answer that is not kept.
+func marker(a *idempotency.Answer) *idempotency.Answer {
+	return &idempotency.Answer{Status: a.Status, Reason: strings.Clone(a.Reason), Stored: a.Stored}
+}
+
+// answerSize is what an answer counts against Config.Bytes.
+func answerSize(a *idempotency.Answer) int64 {
+	if a == nil || !a.Kept {
+		return 0
+	}
+	n := len(a.Body)
+	for i := range a.Fields {
+		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
+	}
+	return int64(n)
+}
+
+// pack copies all texts into one allocation.
+func pack(texts ...*string) {
+	n := 0
+	for _, t := range texts {
+		n += len(*t)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for _, t := range texts {
+		b.WriteString(*t)
+	}
+	all := b.String()
+	for _, t := range texts {
+		*t, all = all[:len(*t)], all[len(*t):]
+	}
+}
