@@ -1,0 +1,108 @@
+// Package admin answers one question: what may an operator see and do?
+//
+// It shows what other parts know and hands orders on to them. It decides
+// nothing: every part of Deps comes from main as a func or a value.
+package admin
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"retryproxy/attempt"
+)
+
+// Deps are what the listener shows and hands on. All but Token and Hosts are
+// required.
+type Deps struct {
+	Calls func() []*attempt.Summary        // in progress and recent
+	Call  func(id string) *attempt.Summary // nil: unknown
+
+	Breakers func() Breakers
+	// Reset closes a breaker; shop is empty for the host's own. False: there is
+	// nothing under that name.
+	Reset  func(shop, host string) bool
+	Limits func() []Limit
+
+	Config func() []byte // the effective configuration as YAML, secrets hidden
+	Reload func() error  // reads the file again; an error leaves the old rules in force
+
+	Retries    func() Switch
+	SetRetries func(Switch) error // the error says what is wrong with it
+
+	Explain func(Question) (any, error) // an error: the question makes no sense
+	Metrics prometheus.Gatherer
+	Ready   func() (ok bool, why string)
+
+	Token string // wanted as Bearer for everything under /api; empty: none
+	// Hosts says whether a Host header that is not loopback may be used here.
+	Hosts func(authority string) bool
+}
+
+// index is the text of the root.
+const index = `retryproxy admin
+
+/livez /healthz               200 while the process runs
+/readyz                       200 while it takes calls
+/metrics                      Prometheus text
+
+/api/v1/calls                 waiting and recent calls; ?shop= host= state= task_type= key= limit=
+/api/v1/calls/{id}            one call with all its attempts
+/api/v1/breakers              hosts and shops that are cut off
+/api/v1/breakers/{scope}/reset   POST; scope is host:port or shop@host:port, URL-escaped
+/api/v1/limits                retry tokens
+/api/v1/policies              retry policies in force
+/api/v1/config                configuration in force; ?format=yaml
+/api/v1/config/reload         POST
+/api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
+/api/v1/shops                 what is known of each shop
+/api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
+`
+
+// server answers the requests of one listener.
+type server struct{ Deps }
+
+// New returns the handler of the admin listener.
+func New(d Deps) http.Handler {
+	s := &server{d}
+	r := chi.NewRouter()
+	r.Use(middleware.GetHead, secured, s.checkHost, sameSite())
+	r.NotFound(notFound)
+	r.MethodNotAllowed(wrongMethod)
+	r.Get("/", text(index))
+	s.health(r)
+	r.Route("/api/v1", s.api)
+	return r
+}
+
+// Health returns the handler of the health listener: live, ready and metrics
+// only, for any Host and without a token.
+func Health(d Deps) http.Handler {
+	s := &server{d}
+	r := chi.NewRouter()
+	r.Use(middleware.GetHead, secured)
+	r.NotFound(notFound)
+	r.MethodNotAllowed(wrongMethod)
+	s.health(r)
+	return r
+}
+
+// api are the routes that need the token.
+func (s *server) api(r chi.Router) {
+	r.Use(s.checkToken)
+	r.Get("/calls", s.listCalls)
+	r.Get("/calls/{id}", s.showCall)
+	r.Get("/breakers", s.showBreakers)
+	r.Post("/breakers/{scope}/reset", s.resetBreaker)
+	r.Get("/limits", s.showLimits)
+	r.Get("/policies", s.showPolicies)
+	r.Get("/config", s.showConfig)
+	r.Post("/config/reload", s.reloadConfig)
+	r.Get("/retries", s.showRetries)
+	r.Put("/retries", s.setRetries)
+	r.Get("/shops", s.showShops)
+	r.Get("/explain", s.explain)
+	r.Post("/explain", s.explain)
+}

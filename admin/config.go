@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// showConfig shows the configuration in force, as JSON or as YAML.
+func (s *server) showConfig(w http.ResponseWriter, r *http.Request) {
+	if wantsYAML(r) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(s.Config())
+		return
+	}
+	show(w, s.configJSON(""))
+}
+
+func wantsYAML(r *http.Request) bool {
+	return r.URL.Query().Get("format") == "yaml" || strings.Contains(r.Header.Get("Accept"), "yaml")
+}
+
+// showPolicies shows the policies with everything they left out filled in.
+func (s *server) showPolicies(w http.ResponseWriter, _ *http.Request) {
+	show(w, s.configJSON("retry_policies"))
+}
+
+// configJSON is the configuration, or one of its keys, as JSON in the same order.
+func (s *server) configJSON(key string) json.RawMessage {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(s.Config(), &doc); err != nil || len(doc.Content) == 0 {
+		panic("bug: the effective configuration is no YAML")
+	}
+	n := doc.Content[0]
+	for i := 0; key != "" && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return toJSON(n.Content[i+1])
+		}
+	}
+	return toJSON(n)
+}
+
+// toJSON writes YAML as JSON; keys keep the order that the file explains them in.
+func toJSON(n *yaml.Node) json.RawMessage {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return join('{', '}', n.Content, 2)
+	case yaml.SequenceNode:
+		return join('[', ']', n.Content, 1)
+	}
+	var v any
+	if n.ShortTag() == "!!timestamp" || n.Decode(&v) != nil {
+		v = n.Value
+	}
+	text, err := encode(v, "")
+	if err != nil { // .inf and .nan are no JSON
+		text, _ = encode(n.Value, "")
+	}
+	return bytes.TrimSpace(text)
+}
+
+// join writes the items of an object (key and value, step 2) or of a list.
+func join(begin, end byte, items []*yaml.Node, step int) json.RawMessage {
+	var out bytes.Buffer
+	out.WriteByte(begin)
+	for i := 0; i < len(items); i += step {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if step == 2 {
+			key, _ := encode(items[i].Value, "")
+			out.Write(bytes.TrimSpace(key))
+			out.WriteByte(':')
+		}
+		out.Write(toJSON(items[i+step-1]))
+	}
+	out.WriteByte(end)
+	return out.Bytes()
+}
+
+// reloadConfig reads the file again. A bad file keeps the old rules in force
+// and each of its faults is named.
+func (s *server) reloadConfig(w http.ResponseWriter, _ *http.Request) {
+	if err := s.Reload(); err != nil {
+		fail(w, http.StatusUnprocessableEntity, "bad_config", "the old configuration stays in force",
+			strings.Split(strings.TrimSpace(err.Error()), "\n")...)
+		return
+	}
+	show(w, struct {
+		Reloaded bool `json:"reloaded"`
+	}{true})
+}
