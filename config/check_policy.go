@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"retryproxy/classify"
+)
+
+// policies checks each policy, `default` first: what is wrong there is not
+// reported again for a policy that only inherits it.
+func (c *checker) policies(list Policies) {
+	names, inherited := map[string]string{}, map[string]bool{}
+	for i := range list {
+		path := policyPath(&list[i], i)
+		if name := list[i].Name; name == "" || len(name) > 64 || !isVisible(name) {
+			c.fail(path+".name", "%q must be 1 to 64 visible characters", shorten(name))
+		}
+		c.unique(names, list[i].Name, path+".name")
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		path, own := policyPath(&list[i], i), &checker{source: c.source}
+		own.policy(path, &list[i])
+		for _, q := range own.problems {
+			same := strings.TrimPrefix(q.Path, path) + q.Rule
+			if inherited[same] && c.source.lines[q.Path] == 0 {
+				continue
+			}
+			inherited[same] = inherited[same] || list[i].Name == defaultPolicy
+			c.problems = append(c.problems, q)
+		}
+	}
+}
+
+// policyPath is where a policy stands in the file, or would stand.
+func policyPath(p *Policy, i int) string {
+	if p.index != builtin {
+		i = p.index
+	}
+	return fmt.Sprintf("retry_policies[%d]", i)
+}
+
+func (c *checker) policy(path string, p *Policy) {
+	if p.Name == defaultPolicy && !p.Match.empty() {
+		c.fail(path+".match", "the default policy is for every call that no other matches; it has no match")
+	}
+	c.match(path+".match", &p.Match)
+	c.delays(path, p)
+	c.above(path+".connect_timeout", p.ConnectTimeout)
+	c.above(path+".per_try_timeout", p.PerTryTimeout)
+	c.above(path+".body_idle_timeout", p.BodyIdleTimeout)
+	c.above(path+".deadline", p.Deadline)
+	c.statuses(path+".retry_statuses", p.RetryStatuses)
+	c.statuses(path+".permanent_statuses", p.PermanentStatuses)
+	c.statuses(path+".not_now_statuses", p.NotNowStatuses)
+	c.choices(path, p)
+	for i, m := range p.SafeMethods {
+		if !isToken(m) {
+			c.fail(fmt.Sprintf("%s.safe_methods[%d]", path, i), "%q is not a method", shorten(m))
+		}
+	}
+	for i, name := range p.ForwardHeaders {
+		c.oneOf(fmt.Sprintf("%s.forward_headers[%d]", path, i), name, "idempotency_key", "retry_count", "shop", "shop_tier", "task_type")
+	}
+	for i, name := range p.FingerprintIgnore {
+		if name == "" {
+			c.fail(fmt.Sprintf("%s.fingerprint_ignore[%d]", path, i), "a name is empty")
+		}
+	}
+	between(c, path+".priority", p.Priority, 0, 100)
+}
+
+// delays checks what backoff needs to be sane.
+func (c *checker) delays(path string, p *Policy) {
+	between(c, path+".max_retries", p.MaxRetries, 0, 1000)
+	c.above(path+".base_delay", p.BaseDelay)
+	if p.MaxDelay < p.BaseDelay {
+		c.fail(path+".max_delay", "%s is below base_delay %s", durationText(p.MaxDelay), durationText(p.BaseDelay))
+	}
+	between(c, path+".multiplier", p.Multiplier, 1, 1000)
+	c.oneOf(path+".jitter", p.Jitter, "random", "full", "none", "stable")
+	between(c, path+".jitter_ratio", p.JitterRatio, 0, 1)
+	c.oneOf(path+".first_retry", p.FirstRetry, "backoff", "fast")
+}
+
+// choices checks the values that are one of a few words.
+func (c *checker) choices(path string, p *Policy) {
+	c.oneOf(path+".retry_after_over_cap", p.RetryAfterOverCap, "cap", "stop", "park")
+	c.oneOf(path+".safe", p.Safe, "auto", "method", "key", "always", "never")
+	c.oneOf(path+".on_unknown", p.OnUnknown, "manual_review", "retry")
+	c.oneOf(path+".on_open", p.OnOpen, "wait", "fail")
+	c.oneOf(path+".dead_letter", p.DeadLetter, "none", "unsafe", "all")
+	if p.OnPark != 202 && p.OnPark != 503 {
+		c.fail(path+".on_park", "%d must be 202 or 503", p.OnPark)
+	}
+}
+
+// statuses checks that only failures are named.
+func (c *checker) statuses(path string, list Statuses) {
+	for i, s := range list {
+		_, err := classify.ParseStatuses(list[i : i+1])
+		if err != nil || s[0] < '4' {
+			c.fail(fmt.Sprintf("%s[%d]", path, i), "%q must be a status from 400 to 599, or 4xx or 5xx", shorten(s))
+		}
+	}
+}
+
+// match checks patterns; an empty one would match nothing.
+func (c *checker) match(path string, m *Match) {
+	for key, list := range map[string]Patterns{
+		"task_type": m.TaskType, "shop": m.Shop, "shop_tier": m.ShopTier, "path": m.Path, "method": m.Method,
+	} {
+		for i, p := range list {
+			if p == "" {
+				c.fail(fmt.Sprintf("%s.%s[%d]", path, key, i), "an empty pattern matches no call; leave the key out to match all")
+			}
+		}
+	}
+	c.hostPatterns(path+".host", m.Host)
+}
+
+// empty says whether m is for every call.
+func (m *Match) empty() bool {
+	return len(m.TaskType)+len(m.Shop)+len(m.ShopTier)+len(m.Host)+len(m.Path)+
+		len(m.Method)+len(m.Operation)+len(m.HourRange) == 0
+}

@@ -1,0 +1,61 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+// field finds the struct field for a key; -1: there is none.
+func field(t reflect.Type, key string) (index int, later bool) {
+	for i := range t.NumField() {
+		if name, later := tagOf(t.Field(i)); name == key && key != "" {
+			return i, later
+		}
+	}
+	return -1, false
+}
+
+// tagOf reads a field's key tag; an empty name: the field is not in the file.
+func tagOf(f reflect.StructField) (name string, later bool) {
+	name, option, _ := strings.Cut(f.Tag.Get("key"), ",")
+	return name, option == "later"
+}
+
+// suggestion names the key that was probably meant.
+func suggestion(t reflect.Type, key string) string {
+	best, least := "", 3
+	for i := range t.NumField() {
+		name, _ := tagOf(t.Field(i))
+		if d := distance(key, name); name != "" && d < least {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance is the number of characters to add, drop or change to get from a to b.
+func distance(a, b string) int {
+	if len(a) > 40 || len(b) > 40 {
+		return 40
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
