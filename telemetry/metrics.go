@@ -1,0 +1,213 @@
+// Package telemetry answers one question: what do metrics and the log say about a call?
+//
+// It is told plain values; who calls it decides when. Labels are bounded, and
+// neither shop nor key ever is one.
+package telemetry
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"retryproxy/attempt"
+)
+
+// Config of the metrics.
+type Config struct {
+	Hosts     []string // normalised host:port of the configuration: always labels of their own
+	HostLimit int      // others that become labels until restart; further ones are "other"
+	Version   string
+}
+
+// Bounds of labels whose values the configuration or an upstream chooses.
+const (
+	mostPolicies = 100
+	mostReasons  = 100
+	mostSeries   = 1000 // of attempts_total
+)
+
+var (
+	toAttempts = []float64{0, 1, 2, 3, 4, 6, 11}
+	toDuration = []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300}
+	toAttempt  = []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 15, 60, 300}
+	toOverhead = []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .05, .5, 5, 300}
+)
+
+// Metrics counts what happens. All methods are safe for concurrent use.
+type Metrics struct {
+	registry                 *prometheus.Registry
+	hosts, policies, reasons *names
+
+	calls           *prometheus.CounterVec
+	callAttempts    *prometheus.HistogramVec
+	callDuration    *prometheus.HistogramVec
+	attempts        *prometheus.CounterVec
+	attemptDuration *prometheus.HistogramVec
+	retries         *prometheus.CounterVec
+	retriesDenied   *prometheus.CounterVec
+	retryWait       *prometheus.HistogramVec
+	overhead        prometheus.Histogram
+	stops           *prometheus.CounterVec
+	denied          *prometheus.CounterVec
+	ignored         *prometheus.CounterVec
+	idempotency     *prometheus.CounterVec
+	deadLetters     *prometheus.CounterVec
+	tunnels         *prometheus.CounterVec
+	suspects        *prometheus.CounterVec
+	keyOnly         *prometheus.CounterVec
+	reloadOK        prometheus.Gauge
+	reloadAt        prometheus.Gauge
+
+	callsOf    table[callKey, *callSeries]
+	attemptsOf table[attemptKey, *attemptSeries]
+}
+
+// New returns metrics in a registry of their own.
+func New(c Config) *Metrics {
+	r := prometheus.NewRegistry()
+	f := factory{r}
+	m := &Metrics{
+		registry: r,
+		hosts:    newNames(c.HostLimit, c.Hosts...), policies: newNames(mostPolicies), reasons: newNames(mostReasons),
+
+		calls:           f.counter("calls_total", "Calls that ended.", "policy", "mode", "result"),
+		callAttempts:    f.histogram("call_attempts", "Attempts of a call.", toAttempts, "policy", "result"),
+		callDuration:    f.histogram("call_duration_seconds", "Time from the request to its answer.", toDuration, "policy", "result"),
+		attempts:        f.counter("attempts_total", "Requests sent upstream, failures to send included.", "policy", "host", "class", "reason"),
+		attemptDuration: f.histogram("attempt_duration_seconds", "Time of an attempt to its verdict.", toAttempt, "host", "class"),
+		retries:         f.counter("retries_total", "Attempts after the first of a call, counted when the call ends.", "policy", "host"),
+		retriesDenied:   f.counter("retries_denied_total", "Retries refused for want of a token.", "dimension"),
+		retryWait:       f.histogram("retry_wait_seconds", "Waits of calls, by what they waited for.", toDuration, "cause"),
+		overhead:        f.histogram("overhead_seconds", "Our own part of a call: neither upstream nor waiting.", toOverhead).WithLabelValues().(prometheus.Histogram),
+		stops:           f.counter("stops_total", "Calls that stopped short of success, by reason.", "reason"),
+		denied:          f.counter("denied_total", "Calls refused by the access rules.", "reason"),
+		ignored:         f.counter("ignored_values_total", "Header values that made no sense and were ignored.", "field"),
+		idempotency:     f.counter("idempotency_total", "What keyed calls found under their key.", "result"),
+		deadLetters:     f.counter("dead_letters_total", "Calls given up and kept as dead letters.", "reason"),
+		tunnels:         f.counter("tunnels_total", "Opaque tunnels opened.", "host"),
+		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
+		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
+		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
+		reloadAt:        f.gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last applied."),
+	}
+	f.build(c.Version)
+	return m
+}
+
+// Gatherer gives the metrics to whoever serves them.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Hosts makes these hosts labels of their own from now on, as after a reload.
+func (m *Metrics) Hosts(configured []string) { m.hosts.expect(configured) }
+
+// RetryDenied counts a retry that got no token; dimension is global, task_type or shop.
+func (m *Metrics) RetryDenied(dimension string) { m.token(m.retriesDenied, dimension) }
+
+// Denied counts a call refused by the access rules.
+func (m *Metrics) Denied(reason string) { m.token(m.denied, reason) }
+
+// Ignored counts a header value that made no sense.
+func (m *Metrics) Ignored(field string) { m.token(m.ignored, field) }
+
+// Idempotency counts what a keyed call found under its key.
+func (m *Metrics) Idempotency(result string) { m.token(m.idempotency, result) }
+
+// DeadLetter counts a call that was given up and kept.
+func (m *Metrics) DeadLetter(reason string) { m.token(m.deadLetters, reason) }
+
+// Tunnel counts an opaque tunnel.
+func (m *Metrics) Tunnel(host string) { m.host(m.tunnels, host) }
+
+// Suspect counts a 2xx answer whose JSON says failure.
+func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
+
+// KeyOnlyRepeat counts a repeat that only the idempotency key makes safe.
+func (m *Metrics) KeyOnlyRepeat(host string) { m.host(m.keyOnly, host) }
+
+// Reload tells how reading the configuration went.
+func (m *Metrics) Reload(ok bool, at time.Time) {
+	if !ok {
+		m.reloadOK.Set(0)
+		return
+	}
+	m.reloadOK.Set(1)
+	m.reloadAt.Set(float64(at.UnixNano()) / 1e9)
+}
+
+func (m *Metrics) token(v *prometheus.CounterVec, value string) {
+	v.WithLabelValues(m.reasons.label(value)).Inc()
+}
+
+func (m *Metrics) host(v *prometheus.CounterVec, value string) {
+	v.WithLabelValues(m.hosts.label(value)).Inc()
+}
+
+// Call counts a call that ended.
+func (m *Metrics) Call(s *attempt.Summary) {
+	c := m.callSeries(callKey{m.policies.label(s.Policy), s.Mode, s.Result})
+	made := run(s)
+	c.total.Inc()
+	c.attempts.Observe(float64(len(made)))
+	c.duration.Observe(s.Duration.Seconds())
+	m.overhead.Observe(s.Overhead.Seconds())
+	for i := 1; i < len(made); i++ {
+		m.retries.WithLabelValues(m.policies.label(s.Policy), m.hosts.label(made[i].Host)).Inc()
+	}
+	for i := range s.Waits {
+		m.retryWait.WithLabelValues(m.reasons.label(s.Waits[i].Cause)).Observe(s.Waits[i].For.Seconds())
+	}
+	if s.Reason != "" && s.Reason != "ok" {
+		m.token(m.stops, s.Reason)
+	}
+}
+
+// run gives the attempts that this call made itself.
+func run(s *attempt.Summary) attempt.History {
+	for i := range s.Attempts {
+		if s.Attempts[i].N > s.Previous {
+			return s.Attempts[i:]
+		}
+	}
+	return nil
+}
+
+// Attempt counts one attempt.
+func (m *Metrics) Attempt(policy string, a *attempt.Attempt) {
+	key := attemptKey{m.policies.label(policy), m.hosts.label(a.Host), a.Verdict.Class, m.reasons.label(a.Verdict.Reason)}
+	s := m.attemptSeries(key)
+	s.total.Inc()
+	s.duration.Observe(a.Duration.Seconds())
+}
+
+// factory makes and registers metrics of our name space.
+type factory struct{ registry *prometheus.Registry }
+
+func (f factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "retryproxy", Name: name, Help: help}, labels)
+	f.registry.MustRegister(v)
+	return v
+}
+
+func (f factory) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "retryproxy", Name: name, Help: help, Buckets: buckets}, labels)
+	f.registry.MustRegister(v)
+	return v
+}
+
+func (f factory) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "retryproxy", Name: name, Help: help})
+	f.registry.MustRegister(g)
+	return g
+}
+
+// build registers what tells about the program itself.
+func (f factory) build(version string) {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "retryproxy", Name: "build_info", Help: "1; the labels tell what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	f.registry.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
