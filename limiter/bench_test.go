@@ -1,0 +1,157 @@
+package limiter
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"retryproxy/breaker"
+)
+
+// BenchmarkFreshCall is what the plain successful call pays: closed breaker,
+// free slot, nobody waiting, shares counted.
+func BenchmarkFreshCall(b *testing.B) {
+	l, now := New(config, nil), t0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		c := Claim{Host: "u1.test:80", Shop: "s17", TaskType: "order_ship", Arrived: now, Deadline: now.Add(time.Minute), MaxWait: time.Second}
+		a, t := l.Ask(&c, now)
+		if t != nil || a.Refused != "" {
+			b.Fatal("not granted")
+		}
+		l.Report(a.Grant, breaker.Alive, now)
+		l.Release(a.Grant, now)
+	}
+}
+
+func BenchmarkFreshCallParallel(b *testing.B) {
+	l := New(config, nil)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		now := t0
+		for pb.Next() {
+			now = now.Add(time.Millisecond)
+			c := Claim{Host: "u1.test:80", Shop: "s17", TaskType: "order_ship", Arrived: now, Deadline: now.Add(time.Minute), MaxWait: time.Second}
+			a, _ := l.Ask(&c, now)
+			l.Report(a.Grant, breaker.Alive, now)
+			l.Release(a.Grant, now)
+		}
+	})
+}
+
+// BenchmarkRetryWithTokens is a retry that may go at once.
+func BenchmarkRetryWithTokens(b *testing.B) {
+	c := config
+	c.Buckets = Buckets{Limit{Rate: 1e6, Burst: 1e6}, Limit{Rate: 1e6, Burst: 1e6}, Limit{Rate: 1e6, Burst: 1e6}}
+	l, now := New(c, nil), t0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		a, t := l.Ask(&Claim{Host: "u1.test:80", Shop: "s17", TaskType: "order_ship", Retry: true, Arrived: now}, now)
+		if t != nil || a.Refused != "" {
+			b.Fatal("not granted")
+		}
+		l.Report(a.Grant, breaker.Alive, now)
+		l.Release(a.Grant, now)
+	}
+}
+
+// crowd has n retries of 100 shops, 5 task types and 3 hosts wait for tokens
+// that come every millisecond.
+func crowd(l *Limiter, n int) []*Ticket {
+	var all []*Ticket
+	for i := range n {
+		_, t := l.Ask(&Claim{
+			Host: fmt.Sprintf("u%d.test:80", i%3), Shop: fmt.Sprint("s", i%100), TaskType: fmt.Sprint("t", i%5),
+			Retry: true, Priority: i % 4, Arrived: t0, MaxWait: time.Hour, Deadline: t0.Add(time.Hour),
+		}, t0)
+		if t != nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func crowded() Config {
+	c := config
+	c.MaxInFlight, c.MaxWait = 1e6, time.Hour
+	c.Buckets = Buckets{Limit{Rate: 1000, Burst: 1}, Limit{Rate: 400, Burst: 5}, Limit{Rate: 50, Burst: 5}}
+	return c
+}
+
+// BenchmarkServeTenThousand is 10 000 waiting retries served in order of their turn.
+func BenchmarkServeTenThousand(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		l := New(crowded(), nil)
+		all := crowd(l, 10_000)
+		b.StartTimer()
+		for next := l.Tick(t0); !next.IsZero(); next = l.Tick(next) {
+		}
+		for _, t := range all {
+			if t.Answer().Refused != "" {
+				b.Fatal(t.Answer())
+			}
+		}
+	}
+}
+
+// BenchmarkReleaseWithTenThousand is one slot changing hands while 10 000 fresh
+// calls wait for one.
+func BenchmarkReleaseWithTenThousand(b *testing.B) {
+	c := config
+	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 20_000
+	l := New(c, nil)
+	claim := Claim{Host: "u1.test:80", Shop: "s17", Arrived: t0, MaxWait: time.Hour, Deadline: t0.Add(time.Hour)}
+	var line []*Ticket
+	a, _ := l.Ask(&claim, t0)
+	for range 10_000 {
+		_, t := l.Ask(&claim, t0)
+		line = append(line, t)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Release(a.Grant, t0)
+		a = line[0].Answer()
+		_, t := l.Ask(&claim, t0)
+		line = append(line[1:], t)
+	}
+}
+
+// BenchmarkPeekWithTenThousand is the forecast for one more.
+func BenchmarkPeekWithTenThousand(b *testing.B) {
+	l := New(crowded(), nil)
+	crowd(l, 10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Peek(&Claim{Host: "u1.test:80", Shop: "s17", TaskType: "t1", Retry: true, NotBefore: t0.Add(time.Second), MaxWait: time.Second}, t0)
+	}
+}
+
+// BenchmarkAskAndLeaveWithTenThousand is one more that gets in line and gives up.
+func BenchmarkAskAndLeaveWithTenThousand(b *testing.B) {
+	l := New(crowded(), nil)
+	crowd(l, 10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, t := l.Ask(&Claim{Host: "u1.test:80", Shop: "s17", TaskType: "t1", Retry: true, Priority: 2, MaxWait: time.Second}, t0)
+		l.Leave(t, t0)
+	}
+}
+
+// BenchmarkBreakerCloses is 10 000 waiting retries coming before the tokens at once.
+func BenchmarkBreakerCloses(b *testing.B) {
+	c := crowded()
+	c.Breaker = breaker.Config{ConsecutiveFailures: 1, MinCalls: 1e6, Window: time.Second, Open: time.Minute, OpenMax: time.Minute}
+	for b.Loop() {
+		b.StopTimer()
+		l := New(c, nil)
+		a, _ := l.Ask(&Claim{Host: "u0.test:80"}, t0)
+		l.Report(a.Grant, breaker.Failed, t0)
+		crowd(l, 10_000)
+		b.StartTimer()
+		l.ResetBreaker("u0.test:80", t0)
+	}
+}

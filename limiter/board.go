@@ -1,0 +1,332 @@
+package limiter
+
+import (
+	"time"
+
+	"retryproxy/breaker"
+)
+
+// Bounds of what is remembered. Entries in use stay beyond them.
+const (
+	maxHosts  = 10_000
+	maxLabels = 10_000 // of each dimension, and of pauses
+)
+
+// board is everything the limiter knows, without the lock. Each public call
+// moves its clock with begin, changes something, and ends with settle, after
+// which nobody waits who could start.
+type board struct {
+	config Config
+	now    time.Time // never falls
+	seq    uint64    // the last number given to a ticket, slot or alarm
+
+	gates    book[*gate]
+	global   *bucket
+	labelled [dimensions]book[*bucket] // none for dimGlobal
+	pauses   pauses
+	agenda   agenda
+
+	touched []*gate         // where somebody may have become able to start
+	fresh   []*Ticket       // that got in line since the last settle, or must be judged anew
+	events  []breaker.Event // not yet reported
+}
+
+func newBoard(config Config) *board {
+	b := &board{config: config, agenda: newAgenda(), pauses: newPauses()}
+	b.global = newBucket(dimGlobal, "", config.Buckets.Global, 0)
+	b.gates = newBook(maxHosts, b.gateWorth)
+	for d := dimTaskType; d < dimensions; d++ {
+		b.labelled[d] = newBook(maxLabels, b.bucketWorth)
+	}
+	return b
+}
+
+// begin sets the clock and does what is due.
+func (b *board) begin(now time.Time) {
+	if now.After(b.now) {
+		b.now = now
+	}
+	if b.ring() {
+		b.settle()
+	}
+}
+
+// settle starts everybody who can and turns away everybody who must not wait,
+// until nothing is due.
+func (b *board) settle() {
+	for b.serve(); b.ring(); b.serve() {
+	}
+}
+
+// ring wakes the owners of all alarms that are due.
+func (b *board) ring() (rang bool) {
+	for a := b.agenda.due(b.now); a != nil; a = b.agenda.due(b.now) {
+		a.owner.wake(b)
+		rang = true
+	}
+	return rang
+}
+
+// touch has a gate served before the lock is given up.
+func (b *board) touch(g *gate) {
+	if !g.touched {
+		g.touched = true
+		b.touched = append(b.touched, g)
+	}
+}
+
+// serve starts calls in order of their turn at all touched gates.
+func (b *board) serve() {
+	for t := b.next(); t != nil; t = b.next() {
+		if t.late(b.now) {
+			b.refuse(t, RefusedDeadline)
+		} else {
+			b.grant(t)
+		}
+	}
+	for _, t := range b.fresh {
+		b.judge(t)
+	}
+	for _, g := range b.touched {
+		b.tidy(g)
+		g.touched = false
+	}
+	clear(b.fresh)
+	clear(b.touched)
+	b.fresh, b.touched = b.fresh[:0], b.touched[:0]
+}
+
+// next is the call with the earliest turn that can start at a touched gate.
+func (b *board) next() (best *Ticket) {
+	for _, g := range b.touched {
+		if b.blocker(g) != "" {
+			continue
+		}
+		if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
+			best = t
+		}
+		if t := b.nextRetry(g); t != nil && (best == nil || earlier(t, best)) {
+			best = t
+		}
+	}
+	return best
+}
+
+// nextRetry is the retry with the earliest turn at a gate for which every token
+// is there.
+func (b *board) nextRetry(g *gate) (best *Ticket) {
+	if len(g.cells) == 0 || !b.has(b.global) {
+		return nil
+	}
+	for _, c := range g.cells {
+		if !b.has(c.task) {
+			continue
+		}
+		if t := c.first(b); t != nil && (best == nil || earlier(t, best)) {
+			best = t
+		}
+	}
+	return best
+}
+
+// tidy books what stops a gate, turns away who must not wait for that, and sets
+// the gate's alarm.
+func (b *board) tidy(g *gate) {
+	g.measure(b.blocker(g), b.now)
+	if g.stop == causeBreaker {
+		for t := range g.failOpen {
+			b.refuse(t, RefusedBreaker)
+		}
+	}
+	b.dismiss(g)
+	b.agenda.set(&g.alarm, g.next(b.now))
+}
+
+// dismiss turns away whose deadline or patience ends before they can start.
+func (b *board) dismiss(g *gate) {
+	until := b.now
+	if ok, at := g.breaker.Allow(b.now); !ok && !at.IsZero() {
+		until = at.Add(-1) // who can just wait for the probe may
+	}
+	for t, ok := g.deadlines.first(); ok && !t.claim.Deadline.After(until); t, ok = g.deadlines.first() {
+		b.refuse(t, b.lack(t))
+	}
+	limit := g.clock(b.now) + until.Sub(b.now)
+	for t, ok := g.patience.first(); ok && g.stop != "" && t.limit <= limit; t, ok = g.patience.first() {
+		b.refuse(t, b.lack(t))
+	}
+}
+
+// lack names what a call in line is short of.
+func (b *board) lack(t *Ticket) string {
+	switch b.blocker(t.gate) {
+	case causeBreaker:
+		return RefusedBreaker
+	case causeGate:
+		return RefusedSlot
+	}
+	return RefusedTokens
+}
+
+// judge looks at a call that has just got in line or come before the tokens,
+// and could not start: is there room, and will its tokens come in time?
+func (b *board) judge(t *Ticket) {
+	switch g := t.gate; {
+	case t.stage != inLine:
+	case g.waiting > b.config.MaxWaiting && t.joined.Equal(b.now):
+		b.refuse(t, RefusedSlot)
+	case t.group != nil && g.open(b.now):
+		if at, _ := b.tokensAt(t, b.now); at.IsZero() || t.late(at) {
+			b.refuse(t, RefusedTokens)
+		}
+	}
+}
+
+// tokensAt is when a retry that may start at start has a token from every
+// bucket, and the bucket that is last; zero: one never has.
+func (b *board) tokensAt(t *Ticket, start time.Time) (at time.Time, last *bucket) {
+	at = start
+	for _, k := range t.buckets {
+		if k == nil || k.limit.Off {
+			continue
+		}
+		b.refill(k)
+		there := b.date(k, b.ahead(k, t, start)+1)
+		if there.IsZero() {
+			return there, k
+		}
+		if k.alarm.at.After(there) {
+			there = k.alarm.at // dates are rounded up
+		}
+		if there.After(at) {
+			at, last = there, k
+		}
+	}
+	return at, last
+}
+
+// grant starts a call that is in line.
+func (b *board) grant(t *Ticket) {
+	g, cause := t.gate, t.gate.stop
+	if cause == "" {
+		cause = causeTokens
+	}
+	answer := Answer{Cause: cause, AtGate: t.atGate + g.clock(b.now) - t.mark}
+	b.unline(t)
+	answer.Grant = b.start(g, &t.claim, t.buckets)
+	b.end(t, answer)
+}
+
+// start takes what an attempt needs: slot, breaker's permission, tokens.
+func (b *board) start(g *gate, c *Claim, from labels) Grant {
+	p := place{}
+	var event *breaker.Event
+	if c.Tunnel {
+		p.pass, event = g.breaker.Dial(b.now)
+	} else {
+		p.pass, event = g.breaker.Start(c.ProbeTimeout, b.now)
+	}
+	b.note(event)
+	if c.Retry {
+		p.buckets = from
+		for _, k := range from {
+			b.take(k)
+		}
+	}
+	b.seq++
+	p.seq = b.seq
+	return g.enter(p)
+}
+
+// startable says whether a claim that has just come could start. Nobody waits
+// who could, so it takes nobody's turn.
+func (b *board) startable(g *gate, c *Claim, from labels) bool {
+	if b.blocker(g) != "" || (!c.Deadline.IsZero() && b.now.After(c.Deadline)) {
+		return false
+	}
+	if c.Retry {
+		for _, k := range from {
+			if !b.has(k) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// refuse ends a call with a reason and the best date known.
+func (b *board) refuse(t *Ticket, reason string) {
+	answer := Answer{Refused: reason, Cause: t.cause, AtGate: t.atGate}
+	switch reason {
+	case RefusedBreaker:
+		answer.At = t.gate.reopens(b.config.Breaker.Open, b.now)
+	case RefusedTokens:
+		at, k := b.tokensAt(t, b.later(t.start))
+		if answer.At = at; k != nil {
+			answer.Dimension = k.dimension.String()
+		}
+	case RefusedPause:
+		answer.At = t.start
+	}
+	if t.stage == inLine {
+		answer.AtGate += t.gate.clock(b.now) - t.mark
+		answer.Cause = b.waitsFor(t)
+	}
+	b.withdraw(t)
+	b.end(t, answer)
+}
+
+// waitsFor is what a call in line waits for at the moment.
+func (b *board) waitsFor(t *Ticket) string {
+	if stop := b.blocker(t.gate); stop != "" {
+		return stop
+	}
+	return causeTokens
+}
+
+// end closes a ticket that stands nowhere any more.
+func (b *board) end(t *Ticket, answer Answer) {
+	t.stage, t.answer = ended, answer
+	close(t.ready)
+}
+
+// withdraw takes a ticket from where it stands. Those behind it move up.
+func (b *board) withdraw(t *Ticket) {
+	switch t.stage {
+	case planned:
+		b.unplan(t)
+	case inLine:
+		b.unline(t)
+	}
+}
+
+func (b *board) blocker(g *gate) string { return g.blocker(b.config.MaxInFlight, b.now) }
+
+func (b *board) later(at time.Time) time.Time {
+	if at.After(b.now) {
+		return at
+	}
+	return b.now
+}
+
+// note keeps a change of state until it can be reported. A breaker that closes
+// brings its retries before the tokens.
+func (b *board) note(e *breaker.Event) {
+	if e == nil {
+		return
+	}
+	b.events = append(b.events, *e)
+	if e.To != breaker.Closed {
+		return
+	}
+	if g, ok := b.gates.look(e.Host); ok {
+		b.rejudge(g)
+	}
+}
+
+// rejudge has every retry in line at a gate looked at for its tokens' date.
+func (b *board) rejudge(g *gate) {
+	if q := b.global.lines[g]; q != nil {
+		b.fresh = append(b.fresh, q.members()...)
+	}
+}

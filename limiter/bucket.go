@@ -1,0 +1,224 @@
+package limiter
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Limit is one of retry_limits: how many retries may be sent.
+type Limit struct {
+	Off   bool    // no limit at all
+	Rate  float64 // tokens per second
+	Burst int     // tokens of a full bucket
+	Share float64 // it refills at Share of the rate of fresh calls where that is more than Rate
+}
+
+// Buckets are the limits of the three dimensions.
+type Buckets struct{ Global, TaskType, Shop Limit }
+
+// dimension tells the three kinds of buckets apart.
+type dimension uint8
+
+const (
+	dimGlobal dimension = iota
+	dimTaskType
+	dimShop
+	dimensions
+)
+
+// String returns the token used in answers and metrics.
+func (d dimension) String() string { return [...]string{"global", "task_type", "shop"}[d] }
+
+func (b *Buckets) of(d dimension) Limit { return [...]Limit{b.Global, b.TaskType, b.Shop}[d] }
+
+// enough is what counts as one token: dates are computed in floats.
+const enough = 1 - 1e-6
+
+// never is further away than any deadline.
+const never = 100 * 365 * 24 * time.Hour
+
+// bucket holds the retry tokens of one dimension and name.
+type bucket struct {
+	dimension dimension
+	name      string
+	limit     Limit
+	tokens    *rate.Limiter
+	fresh     traffic
+
+	planned line[*Ticket]    // retries that wait for their NotBefore, by that date
+	lines   map[*gate]*queue // retries past it, by turn
+	parked  map[*group]bool  // groups passed over for want of this shop's token
+	alarm   alarm            // the next token, while somebody was turned back for want of one
+	wanted  bool             // somebody was
+}
+
+// queue is the part of a bucket's line that waits at one gate.
+type queue struct{ line[*Ticket] }
+
+// labels are the bucket for each dimension, nil where a call has no label.
+type labels [dimensions]*bucket
+
+func newBucket(d dimension, name string, limit Limit, seq uint64) *bucket {
+	k := &bucket{
+		dimension: d, name: strings.Clone(name), limit: limit,
+		tokens:  rate.NewLimiter(rate.Limit(limit.Rate), limit.Burst),
+		planned: newLine(sooner), lines: map[*gate]*queue{}, parked: map[*group]bool{},
+	}
+	k.alarm = alarm{seq: seq, owner: k}
+	return k
+}
+
+// wake runs when the next token is due: who was passed over is looked at again.
+func (k *bucket) wake(b *board) {
+	k.wanted = false
+	for g := range k.parked {
+		g.unpark()
+	}
+	for g := range k.lines {
+		b.touch(g)
+	}
+}
+
+// has says whether a token is there, and has the bucket wake up when not. While
+// it is about to wake, the token that comes belongs to those in line.
+func (b *board) has(k *bucket) bool {
+	if k == nil || k.limit.Off {
+		return true
+	}
+	b.refill(k)
+	if k.alarm.at.IsZero() && k.tokens.TokensAt(b.now) >= enough {
+		return true
+	}
+	if k.wanted = true; k.alarm.at.IsZero() {
+		b.agenda.set(&k.alarm, b.date(k, 1))
+	}
+	return false
+}
+
+// take uses one token, which has said is there. It may borrow the millionth
+// that has overlooked.
+func (b *board) take(k *bucket) {
+	if k != nil && !k.limit.Off {
+		k.tokens.ReserveN(b.now, 1)
+	}
+}
+
+// giveBack returns the token of a retry that was never sent.
+func (b *board) giveBack(k *bucket) {
+	if k == nil || k.limit.Off {
+		return
+	}
+	k.tokens.AllowN(b.now, -1)
+	if k.wanted {
+		b.agenda.set(&k.alarm, time.Time{})
+		k.wake(b)
+	}
+}
+
+// date is when the nth token from now is there, rounded up; zero: never.
+func (b *board) date(k *bucket, n int) time.Time {
+	missing := float64(n) - k.tokens.TokensAt(b.now)
+	if missing <= 1-enough && k.limit.Burst > 0 {
+		return b.now
+	}
+	wait := math.Ceil(missing / float64(k.tokens.Limit()) * float64(time.Second))
+	if k.limit.Burst < 1 || !(wait < float64(never)) {
+		return time.Time{}
+	}
+	return b.now.Add(max(time.Duration(wait), 1))
+}
+
+// refill brings the rate in line with the fresh traffic.
+func (b *board) refill(k *bucket) {
+	want := rate.Limit(k.limit.Rate)
+	if k.limit.Share > 0 {
+		want = max(want, rate.Limit(k.limit.Share*k.fresh.rate(b.now)))
+	}
+	if want == k.tokens.Limit() {
+		return
+	}
+	k.tokens.SetLimitAt(b.now, want)
+	if k.wanted {
+		b.agenda.set(&k.alarm, b.date(k, 1))
+	}
+}
+
+// configure applies a changed limit; the tokens stay, as far as they fit.
+func (b *board) configure(k *bucket, limit Limit) {
+	if limit == k.limit {
+		return
+	}
+	if k.limit = limit; limit.Burst != k.tokens.Burst() {
+		k.tokens.SetBurstAt(b.now, limit.Burst)
+	}
+	b.refill(k)
+	b.agenda.set(&k.alarm, time.Time{})
+	k.wake(b)
+}
+
+// ahead is how many retries are served by this bucket before t, if t may start
+// at start: those in line with an earlier turn whose gate lets calls through,
+// and those planned for an earlier date.
+func (b *board) ahead(k *bucket, t *Ticket, start time.Time) int {
+	n := 0
+	for g, q := range k.lines {
+		if g.open(b.now) {
+			n += q.rank(t)
+		}
+	}
+	if start.After(b.now) {
+		n += k.planned.rank(t)
+	}
+	return n
+}
+
+// count books a fresh call, to whose rate a share of the retries is tied.
+func (b *board) count(c *Claim) {
+	for d := range dimensions {
+		if limit := b.config.Buckets.of(d); limit.Off || limit.Share <= 0 {
+			continue
+		}
+		if k := b.bucket(d, c); k != nil && k.fresh.add(b.now) {
+			b.refill(k) // so that tokens grow by the rate of their time
+		}
+	}
+}
+
+// bucket returns the bucket of a dimension for a claim, nil without a label.
+func (b *board) bucket(d dimension, c *Claim) *bucket {
+	name := [...]string{"", c.TaskType, c.Shop}[d]
+	switch {
+	case d == dimGlobal:
+		return b.global
+	case name == "":
+		return nil
+	}
+	if k, ok := b.labelled[d].get(name); ok {
+		return k
+	}
+	b.seq++
+	k := newBucket(d, name, b.config.Buckets.of(d), b.seq)
+	b.labelled[d].add(k.name, k)
+	return k
+}
+
+func (b *board) labels(c *Claim) (of labels) {
+	for d := range dimensions {
+		of[d] = b.bucket(d, c)
+	}
+	return of
+}
+
+// bucketWorth says what forgetting a bucket would lose: nothing once it is full.
+func (b *board) bucketWorth(k *bucket) worth {
+	switch {
+	case len(k.lines) > 0 || k.planned.size > 0 || !k.alarm.at.IsZero():
+		return inUse
+	case k.tokens.TokensAt(b.now) < float64(k.limit.Burst):
+		return idle
+	}
+	return worthless
+}

@@ -1,0 +1,72 @@
+package limiter
+
+import (
+	"time"
+
+	"retryproxy/breaker"
+)
+
+// Hosts lists the gates by name.
+func (l *Limiter) Hosts(now time.Time) []HostView {
+	b := l.lock(now)
+	defer l.unlock()
+	return b.hosts()
+}
+
+// Limits lists the buckets: global, task types, shops.
+func (l *Limiter) Limits(now time.Time) []BucketView {
+	b := l.lock(now)
+	defer l.unlock()
+	return b.limits()
+}
+
+// ResetBreaker closes a host's breaker by hand; false: no such host is known.
+func (l *Limiter) ResetBreaker(host string, now time.Time) bool {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	if ok {
+		b.note(g.breaker.Reset(b.now))
+		b.touch(g)
+	}
+	return ok
+}
+
+// Healthy says whether a host answers so well that a failure is an isolated one.
+func (l *Limiter) Healthy(host string, now time.Time) bool {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	return ok && g.breaker.Healthy(b.now)
+}
+
+// Closed says whether a host's breaker is closed.
+func (l *Limiter) Closed(host string, now time.Time) bool {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	return !ok || g.breaker.State(b.now) == breaker.Closed
+}
+
+// Configure applies changed settings. Buckets, breakers and waiting calls stay;
+// what no longer fits is refused, what now may start is started.
+func (l *Limiter) Configure(config Config, now time.Time) {
+	b := l.lock(now)
+	defer l.unlock()
+	b.reconfigure(config)
+}
+
+func (b *board) reconfigure(config Config) {
+	b.config = config
+	b.configure(b.global, config.Buckets.Global)
+	for d := dimTaskType; d < dimensions; d++ {
+		for _, k := range b.labelled[d].all() {
+			b.configure(k, config.Buckets.of(d))
+		}
+	}
+	for _, g := range b.gates.all() {
+		g.breaker.Configure(config.Breaker, b.now)
+		b.rejudge(g)
+		b.touch(g)
+	}
+}

@@ -1,0 +1,105 @@
+package limiter
+
+import "time"
+
+// Ticket is a call's place while it waits. It ends once: with a grant, a
+// refusal, or Leave.
+type Ticket struct {
+	claim   Claim
+	turn    int    // effective priority: lower goes first
+	seq     uint64 // breaks ties between calls of the same age
+	gate    *gate
+	buckets labels // that a retry needs a token of
+
+	stage stage
+	start time.Time // not before; with a pause later than the claim's
+	cause string    // of the wait until start
+	alarm alarm     // at start, while planned
+	group *group    // a retry's, while in line
+
+	joined time.Time     // when it got in line
+	mark   time.Duration // the gate's stopped time then
+	atGate time.Duration // stopped time of earlier stays in line
+	limit  time.Duration // the gate's stopped time at which max_wait is used up
+
+	ready  chan struct{}
+	answer Answer
+}
+
+// stage is where a ticket stands.
+type stage uint8
+
+const (
+	outside stage = iota // not yet, or between two stages
+	planned              // waits for its start
+	inLine               // waits for its gate, then for tokens
+	ended
+)
+
+// maxPromotion is how many retries improve a call's turn.
+const maxPromotion = 3
+
+// Ready is closed once the answer is there.
+func (t *Ticket) Ready() <-chan struct{} { return t.ready }
+
+// Answer is valid once Ready is closed.
+func (t *Ticket) Answer() Answer { return t.answer }
+
+// Claim is what the ticket waits with.
+func (t *Ticket) Claim() Claim { return t.claim }
+
+// waits says that the ticket has no answer yet.
+func (t *Ticket) waits() bool { return t.stage != ended }
+
+// wake runs when the start has come: the ticket gets in line.
+func (t *Ticket) wake(b *board) {
+	b.unplan(t)
+	if t.late(b.now) {
+		b.refuse(t, t.tooLate())
+		return
+	}
+	b.join(t)
+}
+
+// late says that a start at that time comes after the deadline.
+func (t *Ticket) late(at time.Time) bool {
+	return !t.claim.Deadline.IsZero() && at.After(t.claim.Deadline)
+}
+
+// patience is how much longer the ticket may be stopped at its gate.
+func (t *Ticket) patience() time.Duration { return t.claim.MaxWait - t.atGate }
+
+// earlier is the order of turns: effective priority, then the age of the call.
+func earlier(x, y *Ticket) bool {
+	if x.turn != y.turn {
+		return x.turn < y.turn
+	}
+	if c := x.claim.Arrived.Compare(y.claim.Arrived); c != 0 {
+		return c < 0
+	}
+	return x.seq < y.seq
+}
+
+// sooner is the order of starts.
+func sooner(x, y *Ticket) bool {
+	if c := x.start.Compare(y.start); c != 0 {
+		return c < 0
+	}
+	return x.seq < y.seq
+}
+
+// byDeadline is the order of deadlines.
+func byDeadline(x, y *Ticket) bool {
+	if c := x.claim.Deadline.Compare(y.claim.Deadline); c != 0 {
+		return c < 0
+	}
+	return x.seq < y.seq
+}
+
+// byPatience is the order in which max_wait is used up.
+func byPatience(x, y *Ticket) bool {
+	if x.limit != y.limit {
+		return x.limit < y.limit
+	}
+	return x.seq < y.seq
+}

@@ -1,0 +1,214 @@
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// ticket makes a claim's ticket; it stands nowhere yet.
+func (b *board) ticket(c *Claim, g *gate) *Ticket {
+	b.seq++
+	t := &Ticket{claim: *c, gate: g, seq: b.seq, ready: make(chan struct{})}
+	b.prepare(t)
+	t.alarm = alarm{seq: t.seq, owner: t}
+	return t
+}
+
+// prepare fills what follows from the claim.
+func (b *board) prepare(t *Ticket) {
+	c := &t.claim
+	t.turn = c.Priority - min(max(c.Retries, 0), maxPromotion)
+	if c.Arrived.IsZero() {
+		c.Arrived = b.now
+	}
+	c.MaxWait = min(c.MaxWait, b.config.MaxWait)
+	t.start, t.cause = c.NotBefore, c.Cause
+	if c.Retry {
+		t.buckets = b.labels(c)
+		if until := b.pauses.until(c.Host, c.Shop); until.After(b.later(t.start)) {
+			t.start, t.cause = until, causePause
+		}
+	}
+}
+
+// admit gives a new ticket its stand: planned, in line, or refused at once.
+func (b *board) admit(t *Ticket) {
+	if f := b.foresee(t); f.refused != "" {
+		b.refuse(t, f.refused)
+	} else if t.start.After(b.now) {
+		b.plan(t)
+	} else {
+		b.join(t)
+	}
+}
+
+// forecast is what will become of a claim as things stand.
+type forecast struct {
+	at        time.Time // when it could start; zero: never or unknown
+	refused   string
+	dimension string
+}
+
+// foresee looks ahead for a ticket that stands nowhere yet.
+func (b *board) foresee(t *Ticket) forecast {
+	start := b.later(t.start)
+	if t.late(start) {
+		return forecast{start, t.tooLate(), ""}
+	}
+	ok, probe := t.gate.breaker.Allow(start)
+	switch {
+	case !ok && !probe.IsZero():
+		if t.claim.FailOpen || t.late(probe) || probe.Sub(start) > t.patience() {
+			return forecast{probe, RefusedBreaker, ""}
+		}
+		return forecast{at: probe}
+	case !ok, !t.claim.Retry:
+		return forecast{at: start}
+	}
+	at, k := b.tokensAt(t, start)
+	if at.IsZero() || t.late(at) {
+		return forecast{at, RefusedTokens, k.dimension.String()}
+	}
+	return forecast{at: at}
+}
+
+// tooLate names the wait that does not fit.
+func (t *Ticket) tooLate() string {
+	if t.cause == causePause || t.cause == causeRetryAfter {
+		return RefusedPause
+	}
+	return RefusedDeadline
+}
+
+// plan has a ticket wait for its start.
+func (b *board) plan(t *Ticket) {
+	t.stage = planned
+	t.gate.planned++
+	for _, k := range t.buckets {
+		if k != nil {
+			k.planned.insert(t)
+		}
+	}
+	b.agenda.set(&t.alarm, t.start)
+}
+
+func (b *board) unplan(t *Ticket) {
+	t.stage = outside
+	t.gate.planned--
+	for _, k := range t.buckets {
+		if k != nil {
+			k.planned.remove(t)
+		}
+	}
+	b.agenda.set(&t.alarm, time.Time{})
+}
+
+// join puts a ticket in line at its gate; it is served before the lock is given up.
+func (b *board) join(t *Ticket) {
+	g := t.gate
+	g.measure(b.blocker(g), b.now)
+	t.stage, t.joined, t.mark = inLine, b.now, g.clock(b.now)
+	t.limit = t.mark + t.patience()
+	g.waiting++
+	if t.claim.Retry {
+		b.joinRetry(t)
+	} else {
+		g.fresh.insert(t)
+	}
+	if !t.claim.Deadline.IsZero() {
+		g.deadlines.insert(t)
+	}
+	g.patience.insert(t)
+	if t.claim.FailOpen {
+		g.failOpen[t] = true
+	}
+	b.fresh = append(b.fresh, t)
+	b.touch(g)
+}
+
+func (b *board) joinRetry(t *Ticket) {
+	g, task, shop := t.gate, t.claim.TaskType, t.claim.Shop
+	c := g.cells[task]
+	if c == nil {
+		c = newCell(t.buckets[dimTaskType])
+		g.cells[task] = c
+	}
+	t.group = c.group(shop, t.buckets[dimShop])
+	t.group.insert(t)
+	for _, k := range t.buckets {
+		if k == nil {
+			continue
+		}
+		q := k.lines[g]
+		if q == nil {
+			q = &queue{newLine(earlier)}
+			k.lines[g] = q
+		}
+		q.insert(t)
+	}
+}
+
+func (b *board) unline(t *Ticket) {
+	g := t.gate
+	t.stage = outside
+	g.waiting--
+	if t.claim.Retry {
+		b.unlineRetry(t)
+	} else {
+		g.fresh.remove(t)
+	}
+	if !t.claim.Deadline.IsZero() {
+		g.deadlines.remove(t)
+	}
+	g.patience.remove(t)
+	delete(g.failOpen, t)
+	t.atGate += g.clock(b.now) - t.mark
+	b.touch(g)
+}
+
+func (b *board) unlineRetry(t *Ticket) {
+	g, p := t.gate, t.group
+	p.remove(t)
+	if p.line.size == 0 {
+		delete(p.cell.groups, t.claim.Shop)
+		if p.parked {
+			delete(p.shop.parked, p)
+		}
+	}
+	if len(p.cell.groups) == 0 {
+		delete(g.cells, t.claim.TaskType)
+	}
+	for _, k := range t.buckets {
+		if k != nil {
+			b.unqueue(k, g, t)
+		}
+	}
+}
+
+// unqueue takes a ticket out of a bucket's line. A bucket for which nobody
+// waits has nothing to wake up for.
+func (b *board) unqueue(k *bucket, g *gate, t *Ticket) {
+	q := k.lines[g]
+	q.remove(t)
+	if q.size == 0 {
+		delete(k.lines, g)
+	}
+	if len(k.lines) == 0 {
+		k.wanted = false
+		b.agenda.set(&k.alarm, time.Time{})
+	}
+}
+
+// expel ends a ticket for a reason of the caller's.
+func (b *board) expel(t *Ticket, reason string) {
+	if t.waits() {
+		b.refuse(t, reason)
+	}
+}
+
+// imagine is a ticket that stands behind everybody of its turn and age.
+func (b *board) imagine(c *Claim) *Ticket {
+	t := &Ticket{claim: *c, gate: b.gate(c.Host), seq: math.MaxUint64}
+	b.prepare(t)
+	return t
+}
