@@ -66,6 +66,26 @@ func TestDelayJitter(t *testing.T) {
 	}
 }
 
+func TestCase_BO_01_no_wait_wraps(t *testing.T) {
+	p := Policy{Base: 2 * time.Millisecond, Max: 10 * time.Millisecond, Multiplier: 2, Jitter: JitterRandom, Ratio: 0.2}
+	for n := 4; n <= 200; n++ {
+		for _, u := range []float64{0, 0.5, 1} {
+			if got := p.Delay(n, u); got < 8*time.Millisecond || got > p.Max {
+				t.Errorf("Delay(%d, %v) = %v, want 8ms to 10ms", n, u, got)
+			}
+		}
+	}
+}
+
+func TestCase_BO_02_the_cap_bounds_the_wait_after_jitter(t *testing.T) {
+	p := Policy{Base: 900 * time.Millisecond, Max: s, Multiplier: 2, Jitter: JitterRandom, Ratio: 0.2}
+	for u := 0.0; u <= 1; u += 0.01 {
+		if got := p.Delay(1, u); got > s || got < 720*time.Millisecond {
+			t.Errorf("Delay(1, %v) = %v, want 720ms to 1s", u, got)
+		}
+	}
+}
+
 func TestStablePublishedSequences(t *testing.T) {
 	p := Policy{Base: 2 * s, Max: 60 * s, Multiplier: 2, Jitter: JitterStable}
 	for id, want := range map[string][]int{
@@ -97,8 +117,8 @@ func TestWait(t *testing.T) {
 		want                   time.Duration
 	}{
 		{"the server asks for more", s, 30 * s, 120 * s, 30 * s},
-		{"the server asks for less", 10 * s, 3 * s, 120 * s, 10 * s},
-		{"zero never shortens", s, 0, 120 * s, s},
+		{"RA-08 shorter never shortens", 10 * s, 3 * s, 120 * s, 10 * s},
+		{"RA-08 zero never shortens", s, 0, 120 * s, s},
 		{"over the cap", s, 3600 * s, 120 * s, 120 * s},
 		{"own above the cap", 200 * s, 3600 * s, 120 * s, 200 * s},
 	}
