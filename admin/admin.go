@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/limiter"
 )
 
 // Deps are what the listener shows and hands on. All but Token and Hosts are
@@ -20,11 +22,12 @@ type Deps struct {
 	Calls func() []*attempt.Summary        // in progress and recent
 	Call  func(id string) *attempt.Summary // nil: unknown
 
-	Breakers func() Breakers
+	Gates  func() []limiter.HostView
+	Shops  func() []breaker.ShopStatus
+	Limits func() []limiter.BucketView
 	// Reset closes a breaker; shop is empty for the host's own. False: there is
 	// nothing under that name.
-	Reset  func(shop, host string) bool
-	Limits func() []Limit
+	Reset func(shop, host string) bool
 
 	Config func() []byte // the effective configuration as YAML, secrets hidden
 	Reload func() error  // reads the file again; an error leaves the old rules in force

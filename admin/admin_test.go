@@ -17,7 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"retryproxy/attempt"
+	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/limiter"
 	"retryproxy/policy"
 )
 
@@ -84,18 +86,21 @@ func (f *fake) deps() Deps {
 			}
 			return nil
 		},
-		Breakers: func() Breakers {
-			return Breakers{
-				[]HostBreaker{{Host: "a.test:80", State: "open", Reason: "consecutive_failures", Since: began, Until: began.Add(time.Second), Row: 5, Calls: 5, Failures: 5, Waiting: 2}},
-				[]ShopBreaker{{"17", "a.test:80", "status_401", 3, began, began.Add(30 * time.Second)}},
+		Gates: func() []limiter.HostView {
+			return []limiter.HostView{
+				{Host: "a.test:80", Breaker: breaker.Status{State: breaker.Open, Reason: "consecutive_failures", Since: began, Until: began.Add(time.Second), Row: 5, Calls: 5, Failures: 5}, Waiting: 2, Planned: 1},
+				{Host: "b.test:443", InFlight: 3},
 			}
+		},
+		Shops: func() []breaker.ShopStatus {
+			return []breaker.ShopStatus{{Shop: "17", Host: "a.test:80", Reason: "status_401", Row: 3, Since: began, Probe: began.Add(30 * time.Second)}}
 		},
 		Reset: func(shop, host string) bool {
 			f.resets = append(f.resets, shop+"|"+host)
 			return host == "a.test:80"
 		},
-		Limits: func() []Limit {
-			return []Limit{{Dimension: "global", PerSecond: 5, Burst: 300, Tokens: 299.5}, {Dimension: "shop", Key: "17", PerSecond: 1.0 / 12, Burst: 5, Waiting: 1}}
+		Limits: func() []limiter.BucketView {
+			return []limiter.BucketView{{Dimension: "global", Rate: 5, Burst: 300, Tokens: 299.5}, {Dimension: "shop", Name: "17", Rate: 0.125, Burst: 5, Waiting: 1, NextAt: began.Add(8 * time.Second)}}
 		},
 		Config: func() []byte {
 			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true}\n")

@@ -9,14 +9,14 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Breakers are the breakers that an operator may want to look at.
-type Breakers struct {
-	Hosts []HostBreaker `json:"hosts"`
-	Shops []ShopBreaker `json:"shops"`
+// breakersView are the breakers that an operator may want to look at.
+type breakersView struct {
+	Hosts []hostView `json:"hosts"`
+	Shops []shopTrip `json:"shops"`
 }
 
-// HostBreaker is the breaker and the gate of one host.
-type HostBreaker struct {
+// hostView is the breaker and the gate of one host.
+type hostView struct {
 	Host     string    `json:"host"`             // host:port
 	State    string    `json:"state"`            // closed, half_open, open
 	Reason   string    `json:"reason,omitempty"` // of the last change
@@ -25,12 +25,14 @@ type HostBreaker struct {
 	Row      int       `json:"consecutive_failures"`
 	Calls    int       `json:"calls"` // within the window
 	Failures int       `json:"failures"`
+	Probes   int       `json:"probes"` // in flight
 	InFlight int       `json:"in_flight"`
-	Waiting  int       `json:"waiting"`
+	Waiting  int       `json:"waiting"` // in line
+	Planned  int       `json:"planned"` // waiting for their own date
 }
 
-// ShopBreaker is a tripped breaker of a shop at a host: it needs a person.
-type ShopBreaker struct {
+// shopTrip is a tripped breaker of a shop at a host: it needs a person.
+type shopTrip struct {
 	Shop   string    `json:"shop"`
 	Host   string    `json:"host"`
 	Reason string    `json:"reason"` // the failure that its calls shared
@@ -39,19 +41,27 @@ type ShopBreaker struct {
 	Until  time.Time `json:"until"` // when the next retry is let through
 }
 
-// breakers never gives null for a list.
-func (s *server) breakers() Breakers {
-	b := s.Breakers()
-	if b.Hosts == nil {
-		b.Hosts = []HostBreaker{}
+func (s *server) showBreakers(w http.ResponseWriter, _ *http.Request) {
+	gates := s.Gates()
+	v := breakersView{make([]hostView, len(gates)), s.trips()}
+	for i := range gates {
+		g := &gates[i]
+		v.Hosts[i] = hostView{
+			g.Host, g.Breaker.State.String(), g.Breaker.Reason, g.Breaker.Since, g.Breaker.Until,
+			g.Breaker.Row, g.Breaker.Calls, g.Breaker.Failures, g.Breaker.Probes, g.InFlight, g.Waiting, g.Planned,
+		}
 	}
-	if b.Shops == nil {
-		b.Shops = []ShopBreaker{}
-	}
-	return b
+	show(w, v)
 }
 
-func (s *server) showBreakers(w http.ResponseWriter, _ *http.Request) { show(w, s.breakers()) }
+func (s *server) trips() []shopTrip {
+	shops := s.Shops()
+	out := make([]shopTrip, len(shops))
+	for i, t := range shops {
+		out[i] = shopTrip{t.Shop, t.Host, t.Reason, t.Row, t.Since, t.Probe}
+	}
+	return out
+}
 
 // resetBreaker closes one breaker by hand and shows what is left.
 func (s *server) resetBreaker(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +74,7 @@ func (s *server) resetBreaker(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "not_found", "no breaker is kept for this scope")
 		return
 	}
-	show(w, s.breakers())
+	s.showBreakers(w, r)
 }
 
 // parseScope reads host:port or shop@host:port. A shop's name may hold an @, a

@@ -4,38 +4,51 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"time"
 
 	"retryproxy/attempt"
 )
 
-// Limit is one bucket of retry tokens.
-type Limit struct {
-	Dimension string  `json:"dimension"`     // global, task_type, shop
-	Key       string  `json:"key,omitempty"` // the task type or shop; empty: global
-	Off       bool    `json:"off,omitempty"` // no limit
-	PerSecond float64 `json:"per_second"`    // refilled now, share of fresh calls included
-	Burst     int     `json:"burst"`
-	Tokens    float64 `json:"tokens"` // there now
-	Waiting   int     `json:"waiting"`
+// limitView is one bucket of retry tokens.
+type limitView struct {
+	Dimension string    `json:"dimension"`     // global, task_type, shop
+	Key       string    `json:"key,omitempty"` // the task type or shop; empty: global
+	Off       bool      `json:"off,omitempty"` // no limit
+	PerSecond float64   `json:"per_second"`    // refilled now, share of fresh calls included
+	Burst     int       `json:"burst"`
+	Tokens    float64   `json:"tokens"`           // there now
+	Waiting   int       `json:"waiting"`          // retries that wait for a token
+	Planned   int       `json:"planned"`          // retries that wait for their own date
+	NextAt    time.Time `json:"next_at,omitzero"` // when the next token is there
 }
 
-func (s *server) showLimits(w http.ResponseWriter, _ *http.Request) {
-	show(w, append([]Limit{}, s.Limits()...))
+func (s *server) limits() []limitView {
+	buckets := s.Limits()
+	out := make([]limitView, len(buckets))
+	for i, b := range buckets {
+		if b.Off {
+			b.Rate, b.Tokens, b.Burst = 0, 0, 0
+		}
+		out[i] = limitView{b.Dimension, b.Name, b.Off, b.Rate, b.Burst, b.Tokens, b.Waiting, b.Planned, b.NextAt}
+	}
+	return out
 }
+
+func (s *server) showLimits(w http.ResponseWriter, _ *http.Request) { show(w, s.limits()) }
 
 // shopView is what is known of a shop from the calls that are remembered, its
 // bucket and its breakers.
 type shopView struct {
-	Shop      string        `json:"shop"`
-	Tiers     []string      `json:"tiers"`
-	TaskTypes []string      `json:"task_types"`
-	Hosts     []string      `json:"hosts"`
-	Calls     int           `json:"calls"`
-	Failed    int           `json:"failed"`
-	Waiting   int           `json:"waiting"`
-	Retries   int           `json:"retries"`
-	Bucket    *Limit        `json:"bucket"` // null: none yet
-	Breakers  []ShopBreaker `json:"breakers"`
+	Shop      string     `json:"shop"`
+	Tiers     []string   `json:"tiers"`
+	TaskTypes []string   `json:"task_types"`
+	Hosts     []string   `json:"hosts"`
+	Calls     int        `json:"calls"`
+	Failed    int        `json:"failed"`
+	Waiting   int        `json:"waiting"`
+	Retries   int        `json:"retries"`
+	Bucket    *limitView `json:"bucket"` // null: none yet
+	Breakers  []shopTrip `json:"breakers"`
 }
 
 // showShops shows every shop that any part knows of, by name.
@@ -46,12 +59,12 @@ func (s *server) showShops(w http.ResponseWriter, _ *http.Request) {
 			shopOf(shops, c.Labels.Shop).add(c)
 		}
 	}
-	for _, l := range s.Limits() {
+	for _, l := range s.limits() {
 		if l.Dimension == "shop" {
 			shopOf(shops, l.Key).Bucket = &l
 		}
 	}
-	for _, b := range s.breakers().Shops {
+	for _, b := range s.trips() {
 		v := shopOf(shops, b.Shop)
 		v.Breakers = append(v.Breakers, b)
 	}
@@ -66,7 +79,7 @@ func (s *server) showShops(w http.ResponseWriter, _ *http.Request) {
 func shopOf(shops map[string]*shopView, name string) *shopView {
 	v := shops[name]
 	if v == nil {
-		v = &shopView{Shop: name, Tiers: []string{}, TaskTypes: []string{}, Hosts: []string{}, Breakers: []ShopBreaker{}}
+		v = &shopView{Shop: name, Tiers: []string{}, TaskTypes: []string{}, Hosts: []string{}, Breakers: []shopTrip{}}
 		shops[name] = v
 	}
 	return v
