@@ -5,6 +5,7 @@
 package upstream
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -27,15 +28,16 @@ type Attempt struct {
 	Request *message.Request
 	Target  Target
 
-	ConnectTimeout time.Duration // name resolution, TCP and TLS together
-	HeaderTimeout  time.Duration // per_try_timeout: from the last byte sent to the end of the answer's header
-	BodyIdle       time.Duration // an upload or an answer's body that stands still for so long fails
-	Deadline       time.Time     // cuts ConnectTimeout and HeaderTimeout short
+	ConnectTimeout time.Duration // name resolution, TCP and TLS together; 0: no limit
+	HeaderTimeout  time.Duration // per_try_timeout: from the last byte sent to the end of the answer's header; 0: no limit
+	BodyIdle       time.Duration // an upload or an answer's body that stands still for so long fails; 0: no limit
+	Deadline       time.Time     // cuts all but BodyIdle short; zero: none
 
 	// Unsafe: a repeat would not be safe, so only a fresh connection will do, or
 	// one idle under a second that a non-blocking read shows alive.
 	Unsafe bool
-	// Interim is called for each 1xx except 100 and 101; nil drops them.
+	// Interim is called for each 1xx except 100 and 101, by the goroutine that
+	// runs Send; nil drops them.
 	Interim func(status int, fields message.Fields)
 }
 
@@ -46,5 +48,37 @@ type Result struct {
 	Outcome  classify.Outcome
 	Reused   bool           // the connection had served before
 	Remote   netip.AddrPort // the address that was dialled; zero when none was
-	Sent     int64          // bytes of the request written
+	Sent     int64          // bytes of the request written so far
+}
+
+// Send puts the request on the wire at most once and returns when the header of
+// the answer is there. Nothing is repeated here. ctx stops every phase, the
+// reading of the answer's body included.
+//
+// The content of the request is not read any more once Send has failed, or else
+// once the answer's body is closed.
+func (c *Client) Send(ctx context.Context, a *Attempt) Result {
+	for try := 1; ; try++ {
+		l, failed := c.line(ctx, a)
+		switch {
+		case l.conn != nil:
+			return l.conn.exchange(ctx, a)
+		case l.session == nil:
+			return failed
+		}
+		// A kept session can end between the choice and the first frame: then the
+		// attempt has not begun.
+		if res, begun := l.session.exchange(ctx, a); begun || !res.Reused || try == mostSessions {
+			return res
+		}
+	}
+}
+
+// mostSessions bounds the sessions that one Send may find ended, so that a host
+// that sends GOAWAY at once is not met with a stream of connections.
+const mostSessions = 3
+
+// failure is a Result without an answer.
+func failure(p classify.Phase, f classify.Fault, detail string) Result {
+	return Result{Outcome: classify.Outcome{Phase: p, Fault: f, Detail: detail}}
 }

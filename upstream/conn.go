@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// conn is one HTTP/1.1 connection. One attempt at a time has it.
+type conn struct {
+	client *Client
+	parked parked // its place in the pool while idle
+	host   *host
+	nc     net.Conn
+	tls    *tls.Conn // nc, when it is one
+	sock   *socket   // of the TCP connection below; nil: it has no descriptor
+	remote netip.AddrPort
+	used   bool // served an attempt before
+
+	in   buffer
+	ctx  context.Context // of the attempt that has the connection
+	idle time.Duration   // how long a read may wait; 0: as the deadline says
+	cut  func()          // interrupt, made once
+	stop func() bool     // ends the watch on ctx; nil: ctx cannot end
+}
+
+// longAgo as a deadline makes reads and writes fail at once.
+var longAgo = time.Unix(1, 0)
+
+// newConn takes over nc; raw is the TCP connection below it.
+func newConn(c *Client, t *Target, nc, raw net.Conn, remote netip.AddrPort) *conn {
+	cn := &conn{client: c, nc: nc, sock: socketOf(raw), remote: remote, ctx: context.Background()}
+	cn.tls, _ = nc.(*tls.Conn)
+	cn.parked = parked{target: *t, conn: cn}
+	cn.cut = cn.interrupt
+	c.live.Add(1)
+	c.pool.register(cn)
+	return cn
+}
+
+// interrupt makes the read and the write in progress fail.
+func (cn *conn) interrupt() { _ = cn.nc.SetDeadline(longAgo) }
+
+// begin ties the connection to an attempt.
+func (cn *conn) begin(ctx context.Context) {
+	cn.ctx, cn.idle = ctx, 0
+	if ctx.Done() != nil {
+		cn.stop = context.AfterFunc(ctx, cn.cut)
+	}
+}
+
+// end unties it; false: an interrupt is under way and may strike later.
+func (cn *conn) end() bool {
+	clean := cn.stop == nil || cn.stop()
+	cn.stop, cn.ctx, cn.idle = nil, context.Background(), 0
+	return clean
+}
+
+// readBy and writeBy set a deadline, zero for none. They look at ctx
+// afterwards: an interrupt in between would have been overwritten.
+func (cn *conn) readBy(t time.Time) error {
+	if err := cn.nc.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return cn.ctx.Err()
+}
+
+func (cn *conn) writeBy(t time.Time) error {
+	if err := cn.nc.SetWriteDeadline(t); err != nil {
+		return err
+	}
+	return cn.ctx.Err()
+}
+
+// wait starts the time that a read of the body may take.
+func (cn *conn) wait() error {
+	if cn.idle == 0 {
+		return nil
+	}
+	return cn.readBy(time.Now().Add(cn.idle))
+}
+
+// read reads past the buffer, which is empty.
+func (cn *conn) read(p []byte) (int, error) {
+	if err := cn.wait(); err != nil {
+		return 0, err
+	}
+	n, err := cn.nc.Read(p)
+	if n > 0 {
+		err = nil // comes again
+	}
+	return n, err
+}
+
+var errFull = errors.New("over the limit")
+
+// fill reads at least one byte into the buffer, which may grow to limit.
+func (cn *conn) fill(limit int) error {
+	if cn.in.empty() && cn.sock != nil && cn.tls == nil {
+		cn.in.give()
+		if err := cn.wait(); err != nil {
+			return err
+		}
+		return cn.sock.fill(&cn.in)
+	}
+	if !cn.in.room(limit) {
+		return errFull
+	}
+	n, err := cn.read(cn.in.space())
+	cn.in.w += n
+	return err
+}
+
+// state of an idle connection.
+type state uint8
+
+const (
+	dead    state = iota // closed by the peer, or it sent something unasked
+	unknown              // it cannot be told
+	alive
+)
+
+// look finds out without waiting.
+func (cn *conn) look() state {
+	if cn.tls != nil && !cn.quiet() {
+		return dead
+	}
+	switch {
+	case cn.sock == nil:
+		return unknown
+	case cn.sock.silent():
+		return alive
+	}
+	return dead
+}
+
+// quiet looks into the TLS layer, which may have read an alert together with
+// the end of the last answer. The deadline keeps it from reading on.
+func (cn *conn) quiet() bool {
+	var probe [1]byte
+	if err := cn.nc.SetReadDeadline(longAgo); err != nil {
+		return false
+	}
+	_, err := cn.nc.Read(probe[:])
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// release gives the connection back after an attempt.
+func (cn *conn) release(reuse bool) {
+	if !cn.end() || !cn.in.empty() {
+		reuse = false
+	}
+	cn.used = true
+	cn.in.give()
+	if !reuse {
+		cn.close()
+		return
+	}
+	cn.client.pool.keep(cn)
+}
+
+// close closes for good.
+func (cn *conn) close() {
+	_ = cn.nc.Close()
+	cn.client.live.Add(-1)
+	cn.client.pool.unregister(cn)
+}

@@ -1,0 +1,15 @@
+//go:build !unix
+
+package upstream
+
+import "net"
+
+// socket does not exist here: whether an idle connection is alive cannot be
+// seen, so unsafe attempts always get a fresh one.
+type socket struct{}
+
+func socketOf(net.Conn) *socket { return nil }
+
+func (*socket) silent() bool { return false }
+
+func (*socket) fill(*buffer) error { return net.ErrClosed }

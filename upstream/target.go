@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// refusal says why t makes no sense as a target; empty: it does. It keeps the
+// numeric spellings that a C resolver would take for an address (2130706433,
+// 0x7f.1, 0177.0.0.1) from ever reaching one.
+func (t *Target) refusal() string {
+	switch {
+	case t.Scheme != "http" && t.Scheme != "https":
+		return "the scheme is neither http nor https"
+	case t.Port == 0:
+		return "the port is 0"
+	}
+	if addr, err := netip.ParseAddr(t.Host); err == nil {
+		if addr.Zone() != "" {
+			return "an address with a zone is no target"
+		}
+		return ""
+	}
+	if !validName(t.Host) {
+		return "the host is not a valid name"
+	}
+	if endsInNumber(t.Host) {
+		return "the host looks like a number but is no IP address"
+	}
+	return ""
+}
+
+// validName checks length, alphabet and labels; underscores exist in the wild.
+func validName(host string) bool {
+	if host == "" || len(host) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 {
+			return false
+		}
+	}
+	return strings.IndexFunc(host, notInName) < 0
+}
+
+func notInName(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return false
+	}
+	return r != '-' && r != '.' && r != '_'
+}
+
+// endsInNumber is the test by which browsers tell an address from a name: the
+// last label is decimal digits, or 0x and hexadecimal ones.
+func endsInNumber(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if hex, ok := strings.CutPrefix(strings.ToLower(last), "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(last, "0123456789") == ""
+}
+
+// authority is the Host field for t.
+func (t *Target) authority() string {
+	host := t.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if t.Scheme == "http" && t.Port == 80 || t.Scheme == "https" && t.Port == 443 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(t.Port))
+}
