@@ -83,8 +83,11 @@ func (r *Record) enter(from, to State, ch Change) {
 
 // answered is what a done record replays: a marker when no answer is known.
 func answered(a *Answer, now time.Time) *Answer {
-	if a == nil {
+	switch {
+	case a == nil:
 		return &Answer{Stored: now}
+	case a.Kept && !a.Stored.IsZero():
+		return a
 	}
 	kept := *a
 	if !kept.Kept {

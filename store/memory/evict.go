@@ -3,116 +3,31 @@ package memory
 import (
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"retryproxy/idempotency"
 )
 
-// entry is one record with its places in the queues.
+// entry is one record with its places.
 type entry struct {
 	rec    idempotency.Record
 	tenant *tenant
-	queue  *queue // nil while a run holds it
-	used   uint64 // orders entries of different queues
-	size   int64  // of its answer
-}
-
-// queue orders entries by last use. It is given room for all there can be, so
-// nothing leaves it unasked.
-type queue = simplelru.LRU[*entry, struct{}]
-
-func newQueue(size int) *queue {
-	q, err := simplelru.NewLRU[*entry, struct{}](max(1, size), nil)
-	if err != nil {
-		panic("bug: a queue without room")
-	}
-	return q
-}
-
-// oldest is the least recently used entry, nil when there is none.
-func oldest(q *queue) *entry {
-	e, _, _ := q.GetOldest()
-	return e
+	links  [kinds]link
+	size   int64 // of its answer
 }
 
 // tenant is who shares a limit.
 type tenant struct {
 	records int
-	ended   *queue // its entries in kept and bare
+	ended   chain // its records in Store.ended
 }
 
-// addLocked makes an entry without a state; putLocked follows.
-func (s *Store) addLocked(id idempotency.ID) *entry {
-	t := s.tenants[id.Tenant]
-	if t == nil {
-		t = &tenant{ended: newQueue(s.config.Entries)}
-		s.tenants[id.Tenant] = t
-	}
-	t.records++
-	e := &entry{tenant: t}
-	s.index[id] = e
-	s.states[0]++
-	return e
-}
-
-// putLocked gives an entry its next record and its places.
-func (s *Store) putLocked(e *entry, rec idempotency.Record) {
-	s.states[e.rec.State]--
-	s.states[rec.State]++
-	e.rec = rec
-	size := answerSize(rec.Answer)
-	s.bytes += size - e.size
-	e.size = size
-	s.placeLocked(e, s.queueOf(&rec))
-}
-
-// queueOf is where a record waits for its end; nil: nobody may end it.
-func (s *Store) queueOf(rec *idempotency.Record) *queue {
-	switch {
-	case !rec.State.Ended():
-		return nil
-	case rec.State == idempotency.StateInDoubt:
-		return s.doubt
-	case rec.Answer != nil && rec.Answer.Kept:
-		return s.kept
-	}
-	return s.bare
-}
-
-func (s *Store) placeLocked(e *entry, q *queue) {
-	if e.queue != nil && e.queue != q {
-		e.queue.Remove(e)
-		e.tenant.ended.Remove(e)
-	}
-	e.queue = q
-	if q != nil {
-		s.usedLocked(e)
-	}
-}
-
-// usedLocked makes an entry the most recent one of its queues.
-func (s *Store) usedLocked(e *entry) {
-	s.uses++
-	e.used = s.uses
-	e.queue.Add(e, struct{}{})
-	if e.queue != s.doubt {
-		e.tenant.ended.Add(e, struct{}{})
-	}
-}
-
-func (s *Store) removeLocked(e *entry) {
-	s.placeLocked(e, nil)
-	s.states[e.rec.State]--
-	s.bytes -= e.size
-	delete(s.index, e.rec.ID)
-	if e.tenant.records--; e.tenant.records == 0 {
-		delete(s.tenants, e.rec.Tenant)
-	}
-}
+func (s *Store) lenLocked() int { return len(s.held) + s.ended.Len() }
 
 // liveLocked finds a record that has not expired.
 func (s *Store) liveLocked(id idempotency.ID, now time.Time) *entry {
-	e := s.index[id]
+	e := s.held[id]
+	if e == nil {
+		e, _ = s.ended.Peek(id)
+	}
 	if e != nil && e.rec.Expired(now) {
 		s.removeLocked(e)
 		return nil
@@ -120,21 +35,90 @@ func (s *Store) liveLocked(id idempotency.ID, now time.Time) *entry {
 	return e
 }
 
-// reclaimLocked removes a few expired records, more than one Begin adds.
-func (s *Store) reclaimLocked(now time.Time) {
-	for _, q := range [...]*queue{s.kept, s.bare, s.doubt} {
-		s.reclaimFromLocked(q, 2, now)
+// addLocked keeps a new record.
+func (s *Store) addLocked(rec idempotency.Record) {
+	t := s.tenants[rec.Tenant]
+	if t == nil {
+		t = &tenant{ended: chain{kind: byTenant}}
+		s.tenants[rec.Tenant] = t
+	}
+	t.records++
+	e := &entry{rec: rec, tenant: t}
+	s.states[rec.State]++
+	s.held[rec.ID] = e
+}
+
+// putLocked gives an entry its next record and its places.
+func (s *Store) putLocked(e *entry, rec idempotency.Record) {
+	before := e.rec.State
+	s.states[before]--
+	s.states[rec.State]++
+	e.rec = rec
+	size := answerSize(rec.Answer)
+	s.bytes += size - e.size
+	e.size = size
+	e.links[byCause].drop(byCause)
+	switch was, is := evictable(before), evictable(rec.State); {
+	case is:
+		if !was {
+			delete(s.held, rec.ID)
+		}
+		s.usedLocked(e)
+	case was:
+		s.ended.Remove(rec.ID)
+		e.links[byTenant].drop(byTenant)
+		s.held[rec.ID] = e
+	}
+	if rec.State == idempotency.StateInDoubt {
+		s.doubt.push(e)
 	}
 }
 
-// reclaimFromLocked removes at most n expired records from the old end of q.
-func (s *Store) reclaimFromLocked(q *queue, n int, now time.Time) {
-	for ; n > 0; n-- {
-		e := oldest(q)
-		if e == nil || !e.rec.Expired(now) {
-			return
+// evictable says that a record in this state may go when room is needed.
+func evictable(state idempotency.State) bool {
+	return state.Ended() && state != idempotency.StateInDoubt
+}
+
+// usedLocked makes an evictable entry the youngest.
+func (s *Store) usedLocked(e *entry) {
+	s.ended.Add(e.rec.ID, e)
+	e.tenant.ended.push(e)
+	if e.rec.Answer != nil && e.rec.Answer.Kept {
+		s.kept.push(e)
+	}
+}
+
+func (s *Store) removeLocked(e *entry) {
+	id := e.rec.ID
+	if !s.ended.Remove(id) {
+		delete(s.held, id)
+	}
+	for k := range kinds {
+		e.links[k].drop(k)
+	}
+	s.states[e.rec.State]--
+	s.bytes -= e.size
+	if e.tenant.records--; e.tenant.records == 0 {
+		delete(s.tenants, id.Tenant)
+	}
+}
+
+// reclaimLocked removes a few expired records, more than one Begin adds.
+func (s *Store) reclaimLocked(now time.Time) {
+	for range 2 {
+		_, e, ok := s.ended.GetOldest()
+		if !ok || !e.rec.Expired(now) {
+			break
 		}
 		s.removeLocked(e)
+	}
+	s.reclaimDoubtLocked(2, now)
+}
+
+// reclaimDoubtLocked removes at most n records whose doubt has expired.
+func (s *Store) reclaimDoubtLocked(n int, now time.Time) {
+	for ; n > 0 && s.doubt.length > 0 && s.doubt.oldest.rec.Expired(now); n-- {
+		s.removeLocked(s.doubt.oldest)
 	}
 }
 
@@ -144,26 +128,19 @@ func (s *Store) roomLocked(name string, now time.Time) bool {
 	if s.tryRoomLocked(name, now) {
 		return true
 	}
-	s.reclaimFromLocked(s.doubt, s.doubt.Len(), now)
+	s.reclaimDoubtLocked(s.doubt.length, now)
 	return s.tryRoomLocked(name, now)
 }
 
 func (s *Store) tryRoomLocked(name string, now time.Time) bool {
-	if t := s.tenants[name]; t != nil && t.records >= s.share {
-		if !s.evictLocked(oldest(t.ended), now) {
-			return false
-		}
+	if t := s.tenants[name]; t != nil && t.records >= s.share && !s.evictLocked(t.ended.oldest, now) {
+		return false
 	}
-	return len(s.index) < s.config.Entries || s.evictLocked(s.oldestLocked(), now)
-}
-
-// oldestLocked is the least recently used record that may be evicted.
-func (s *Store) oldestLocked() *entry {
-	a, b := oldest(s.kept), oldest(s.bare)
-	if a == nil || b != nil && b.used < a.used {
-		return b
+	if s.lenLocked() < s.config.Entries {
+		return true
 	}
-	return a
+	_, e, _ := s.ended.GetOldest()
+	return s.evictLocked(e, now)
 }
 
 func (s *Store) evictLocked(e *entry, now time.Time) bool {
@@ -177,19 +154,20 @@ func (s *Store) evictLocked(e *entry, now time.Time) bool {
 	return true
 }
 
-// shrinkLocked takes answers from the oldest records until the rest fits.
-// Markers stay, as if used now: what guards against a second effect goes last.
+// shrinkLocked takes answers from the oldest records until the rest fits; what
+// they leave are markers, with their places unchanged.
 func (s *Store) shrinkLocked(now time.Time) {
 	for s.bytes > s.config.Bytes {
-		e := oldest(s.kept)
+		e := s.kept.oldest
 		if e.rec.Expired(now) {
 			s.removeLocked(e)
 			continue
 		}
 		s.early++
-		rec := e.rec
-		rec.Version++
-		rec.Answer = marker(rec.Answer)
-		s.putLocked(e, rec)
+		s.bytes -= e.size
+		e.size = 0
+		e.rec.Version++
+		e.rec.Answer = marker(e.rec.Answer)
+		e.links[byCause].drop(byCause)
 	}
 }

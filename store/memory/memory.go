@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"retryproxy/idempotency"
 )
 
@@ -28,30 +30,35 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
-	index   map[idempotency.ID]*entry // at most config.Entries
-	tenants map[string]*tenant        // those with a record in index
-	kept    *queue                    // done, with their answer
-	bare    *queue                    // done without, free, dead
-	doubt   *queue                    // in_doubt: not evicted, but they expire
-	uses    uint64
-	bytes   int64
-	states  [8]int // records by state
-	early   int64
+	held    map[idempotency.ID]*entry              // running, waiting, parked, in_doubt: not evicted
+	ended   *simplelru.LRU[idempotency.ID, *entry] // done, free, dead: the oldest is evicted
+	kept    chain                                  // those of ended that have their answer
+	doubt   chain                                  // those of held that expire
+	tenants map[string]*tenant                     // those that have a record
+	bytes   int64                                  // of answers
+	states  [8]int                                 // records by state
+	early   int64                                  // evicted before their time
 }
 
 var _ idempotency.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(c Config) *Store {
-	return &Store{
-		config:  c,
-		share:   max(1, c.Entries/2),
-		index:   make(map[idempotency.ID]*entry),
-		tenants: make(map[string]*tenant),
-		kept:    newQueue(c.Entries),
-		bare:    newQueue(c.Entries),
-		doubt:   newQueue(c.Entries),
+	s := &Store{config: c, share: max(1, c.Entries/2)}
+	s.resetLocked()
+	return s
+}
+
+// resetLocked empties the store. The queue has room for all that can be, so
+// that nothing leaves it unasked.
+func (s *Store) resetLocked() {
+	ended, err := simplelru.NewLRU[idempotency.ID, *entry](max(1, s.config.Entries), nil)
+	if err != nil {
+		panic("bug: a queue without room")
 	}
+	s.held, s.ended, s.tenants = make(map[idempotency.ID]*entry), ended, make(map[string]*tenant)
+	s.kept, s.doubt = chain{kind: byCause}, chain{kind: byCause}
+	s.bytes, s.states = 0, [8]int{}
 }
 
 var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
@@ -97,13 +104,15 @@ func (s *Store) insertLocked(c idempotency.Claim, now time.Time) (idempotency.Be
 		return idempotency.Begun{}, idempotency.ErrFull
 	}
 	begun := idempotency.Admit(nil, c, now)
-	s.putLocked(s.addLocked(c.ID), begun.Record)
+	s.addLocked(begun.Record)
 	return begun, nil
 }
 
 // Advance implements idempotency.Store.
 func (s *Store) Advance(_ context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
-	ch = s.ownChange(ch)
+	if ch.Answer != nil {
+		ch.Answer = s.ownAnswer(ch.Answer)
+	}
 	rec, err := s.advance(id, from, to, ch)
 	if err != nil {
 		return idempotency.Record{}, err
@@ -125,6 +134,7 @@ func (s *Store) advance(id idempotency.ID, from, to idempotency.State, ch idempo
 	if err != nil {
 		return idempotency.Record{}, err
 	}
+	ownAttempts(rec.History, len(ch.Append), rec.Host)
 	s.putLocked(e, rec)
 	s.shrinkLocked(ch.Now)
 	return e.rec, nil
@@ -157,7 +167,7 @@ func (s *Store) get(id idempotency.ID, now time.Time) (idempotency.Record, error
 func (s *Store) Stats() idempotency.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := idempotency.Stats{Records: len(s.index), ByState: make(map[idempotency.State]int), Bytes: s.bytes, EvictedEarly: s.early}
+	st := idempotency.Stats{Records: s.lenLocked(), ByState: make(map[idempotency.State]int), Bytes: s.bytes, EvictedEarly: s.early}
 	for _, state := range idempotency.States() {
 		if n := s.states[state]; n > 0 {
 			st.ByState[state] = n
@@ -171,8 +181,6 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.index, s.tenants = nil, nil
-	s.kept, s.bare, s.doubt = newQueue(1), newQueue(1), newQueue(1)
-	s.bytes, s.states = 0, [8]int{}
+	s.resetLocked()
 	return nil
 }

@@ -279,7 +279,7 @@ func TestTenantsAreForgotten(t *testing.T) {
 	for i := range 100 {
 		r.reach(key(fmt.Sprint("t", i), i), idempotency.StateFree, 0, start)
 	}
-	if len(r.tenants) != 8 || len(r.index) != 8 {
-		t.Errorf("%d tenants of %d records, want 8 of 8", len(r.tenants), len(r.index))
+	if len(r.tenants) != 8 || r.lenLocked() != 8 {
+		t.Errorf("%d tenants of %d records, want 8 of 8", len(r.tenants), r.lenLocked())
 	}
 }

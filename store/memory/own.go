@@ -2,9 +2,9 @@ package memory
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 
+	"retryproxy/attempt"
 	"retryproxy/idempotency"
 )
 
@@ -19,17 +19,18 @@ func ownClaim(c idempotency.Claim) idempotency.Claim {
 	return c
 }
 
-// ownChange is ch with attempts and an answer of its own.
-func (s *Store) ownChange(ch idempotency.Change) idempotency.Change {
-	ch.Append = slices.Clone(ch.Append)
-	for i := range ch.Append {
-		a := &ch.Append[i]
-		pack(&a.Host, &a.Detail, &a.UpstreamID)
+// ownAttempts gives the last n attempts texts of their own. Nearly always their
+// host is the record's.
+func ownAttempts(h attempt.History, n int, host string) {
+	for i := max(0, len(h)-n); i < len(h); i++ {
+		a := &h[i]
+		if a.Host == host {
+			a.Host = host
+		} else {
+			a.Host = strings.Clone(a.Host)
+		}
+		a.Detail, a.UpstreamID = strings.Clone(a.Detail), strings.Clone(a.UpstreamID)
 	}
-	if ch.Answer != nil {
-		ch.Answer = s.ownAnswer(ch.Answer)
-	}
-	return ch
 }
 
 // ownAnswer is a copy of a, or a marker when it is too large to be kept.
