@@ -76,7 +76,7 @@ type Summary struct {
 	Status   int // what the client got; 0: nothing yet
 	Executed classify.Executed
 	Attempts History
-	Previous int // of them made by earlier runs on the record
+	Previous int // attempts of earlier runs on the record, not among Attempts
 
 	Started  time.Time
 	Duration time.Duration

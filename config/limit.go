@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -85,6 +86,18 @@ func (l *Limit) decode(d *decoder, n *yaml.Node, path string) {
 		own.Share = m.Share
 	}
 	*l = own
+}
+
+// Text is the limit in words, as "5/m, 2 at once".
+func (l *Limit) Text() string {
+	if l.Off {
+		return "off"
+	}
+	out := l.text + ", " + strconv.Itoa(l.Burst) + " at once"
+	if l.Share > 0 {
+		out += ", or " + strconv.FormatFloat(l.Share*100, 'g', 3, 64) + " % of the fresh calls where that is more"
+	}
+	return out
 }
 
 // encode writes the long form, or `off`.

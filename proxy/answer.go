@@ -168,13 +168,13 @@ func (x *exchange) pass(t *tried) {
 		x.release()
 		x.settleMarker(r)
 	}
-	rest := &relay{first: t.head, head: t.head, body: r.Body, whole: t.whole, exchange: x}
+	rest := &relay{first: t.head, head: t.head, body: r.Body, whole: t.whole, left: r.Length, exchange: x}
 	if x.key != "" && !stream {
 		rest.capture = make([]byte, 0, min(max(r.Length, 512), x.set.MaxResponse))
 		rest.limit = x.set.MaxResponse
 	}
 	out := x.final(r)
-	out.Body = rest
+	out.Body = stayOpen{rest}
 	err := x.write(out, x.bodyIdle(stream))
 	if errors.Is(err, inbound.ErrClient) && x.key != "" {
 		err = rest.drain() // the attempt runs to its end and is recorded
@@ -204,7 +204,7 @@ func (x *exchange) passKept() {
 		r.Length = x.kept.body.Len()
 	}
 	out := x.final(&r)
-	rest := &relay{body: body, exchange: x}
+	rest := &relay{body: body, left: x.kept.body.Len(), exchange: x}
 	if x.key != "" {
 		rest.limit = x.set.MaxResponse
 	}
@@ -222,6 +222,13 @@ func (x *exchange) write(out *message.Response, idle time.Duration) error {
 	return err
 }
 
+// stayOpen is a body that outlives the writing of the answer: the rest may have
+// to be read for the record.
+type stayOpen struct{ *relay }
+
+// Close does nothing; the relay is closed by its owner.
+func (stayOpen) Close() error { return nil }
+
 // relay is the body of an answer on its way to the client: the held part, then
 // the rest. It keeps a copy for the key and frees the slot when the body ended
 // or the client blocks.
@@ -230,6 +237,7 @@ type relay struct {
 	head     []byte // of it, what is not yet read
 	body     io.ReadCloser
 	whole    bool
+	left     int64 // bytes to come; negative: unknown
 	exchange *exchange
 	capture  []byte
 	limit    int64
@@ -245,8 +253,11 @@ func (r *relay) Read(p []byte) (int, error) {
 	}
 	n, err := r.read(p)
 	r.copy(p[:n])
+	if r.left >= 0 {
+		r.left -= int64(n)
+	}
 	switch {
-	case err == io.EOF:
+	case err == io.EOF || r.left == 0:
 		r.ended = true
 		r.exchange.release()
 	case err == nil && !r.whole:
@@ -268,6 +279,17 @@ func (r *relay) read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return r.body.Read(p)
+}
+
+// Buffered is how much Read gives without waiting.
+func (r *relay) Buffered() int {
+	if len(r.head) > 0 {
+		return len(r.head)
+	}
+	if b, ok := r.body.(interface{ Buffered() int }); ok && !r.whole {
+		return b.Buffered()
+	}
+	return 0
 }
 
 // arm frees the slot when the client has not asked for more in time.

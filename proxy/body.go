@@ -39,7 +39,6 @@ func (x *exchange) readBody() *refusal {
 	case errors.Is(err, spool.ErrFull):
 		return refuse("local_resource", "no room to keep the request body (body.memory_total, body.disk_total)")
 	case err != nil:
-		buf.Close()
 		x.call.KeepAlive = false
 		return refuse("bad_request", "the request body: "+err.Error())
 	}
@@ -70,6 +69,24 @@ func (b *requestBody) message() message.Body {
 		return b.stream
 	}
 	return nil
+}
+
+// copyTo writes the whole content to w, for the fingerprint.
+func (b *requestBody) copyTo(w io.Writer) error {
+	if b.kept == nil {
+		return nil
+	}
+	if whole, ok := b.kept.Bytes(); ok {
+		_, err := w.Write(whole)
+		return err
+	}
+	r, err := b.kept.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(w, r)
+	return err
 }
 
 // repeatable says whether another attempt can carry the whole body. A streamed

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"retryproxy/attempt"
+	"retryproxy/breaker"
 	"retryproxy/classify"
 	"retryproxy/limiter"
 )
@@ -93,26 +94,28 @@ func (x *exchange) show(state string, ticket *limiter.Ticket) {
 func (x *exchange) look(now time.Time) *attempt.Summary {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &attempt.Summary{
-		ID: x.id, State: x.live.state, Started: x.started, Duration: now.Sub(x.started),
-		Client: x.call.Client.String(), Attempts: append(attempt.History(nil), x.past...),
-	}
-	x.describe(s)
-	if s.State == "" {
+	s := *x.sum
+	s.Duration = now.Sub(x.started)
+	s.Attempts = append(attempt.History(nil), x.past...)
+	if s.State = x.live.state; s.State == "" {
 		s.State = stateRunning
 	}
 	if t := x.live.ticket; t != nil {
 		v := x.p.Limiter.View(t, now)
 		s.Cause, s.Place, s.NextAt, s.Reason = v.Cause, v.Place, v.At, v.Dimension
 	}
-	return s
+	return &s
 }
 
-// describe fills who and where; these are settled before the call can wait.
-func (x *exchange) describe(s *attempt.Summary) {
+// describe fills who and where, once they are settled.
+func (x *exchange) describe() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s, f := x.sum, x.call.Request.Fields
 	s.Mode, s.User, s.Labels, s.Method = x.mode, x.user.Name, x.labels, x.call.Request.Method
+	s.ClientID, s.Trace = f.Get("X-Request-Id"), f.Get("traceparent")
 	if len(x.hops) > 0 {
-		s.Scheme, s.Host = x.hops[x.hop].target.Scheme, x.hops[x.hop].host
+		s.Scheme, s.Host = x.hops[0].target.Scheme, x.hops[0].host
 	}
 	if x.policy != nil {
 		s.Policy, s.Path = x.policy.Name, x.attrs.Path
@@ -139,22 +142,22 @@ func (x *exchange) finish() {
 	}
 }
 
-// summary is the finished call.
+// summary completes what is known of the call.
 func (x *exchange) summary(now time.Time) *attempt.Summary {
-	f := x.call.Request.Fields
-	s := &attempt.Summary{
-		ID: x.id, State: stateDone, Started: x.started, Duration: now.Sub(x.started),
-		Overhead: max(now.Sub(x.started)-x.away, 0), Client: x.call.Client.String(),
-		Attempts: x.past, Previous: len(x.rec.History), Waits: x.waits,
-		ClientID: f.Get("X-Request-Id"), Trace: f.Get("traceparent"),
-		Reason: x.outcome.decision.Reason, Status: x.outcome.status, Bytes: x.outcome.bytes,
-		Executed: x.executed(), Result: x.result(), Detail: x.past.Last().Detail,
-		Dimension: x.outcome.dimension,
-	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.sum
+	s.State, s.Duration = stateDone, now.Sub(x.started)
+	s.Overhead = max(s.Duration-x.away, 0)
+	s.Attempts, s.Previous, s.Waits = x.past, x.rec.Attempts, x.waits
+	s.Reason, s.Status, s.Bytes = x.outcome.decision.Reason, x.outcome.status, x.outcome.bytes
+	s.Executed, s.Result, s.Detail = x.executed(), x.result(), x.past.Last().Detail
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail
 	}
-	x.describe(s)
+	if s.Result == "replay" {
+		s.Attempts = nil // the leader's, not ours
+	}
 	return s
 }
 
@@ -182,13 +185,19 @@ func (x *exchange) reportShop(now time.Time) {
 	}
 	host, v := x.hops[x.hop].host, x.past.Last().Verdict
 	if v.Class == classify.Success {
-		x.p.Shops.Report(x.labels.Shop, host, "", true, now)
+		x.shopEvent(x.p.Shops.Report(x.labels.Shop, host, "", true, now))
 		return
 	}
 	status := x.past.Last().Status
 	counts := v.HostFault || status == 401 || status == 403
 	if counts && x.outcome.result == "" && x.p.Limiter.Closed(host, now) {
-		x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now)
+		x.shopEvent(x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now))
+	}
+}
+
+func (x *exchange) shopEvent(e *breaker.Event) {
+	if e != nil && x.p.Hooks.Shop != nil {
+		x.p.Hooks.Shop(e)
 	}
 }
 

@@ -60,6 +60,8 @@ func decide(f *Facts) Decision {
 	switch {
 	case f.Verdict.Class == classify.Success:
 		return Decision{Do: Deliver, Reason: "ok"}
+	case f.Verdict.Reason == "cancelled" || f.Verdict.Reason == "body_failed":
+		return stop("client_gone")
 	case f.Verdict.Class == classify.Unknown:
 		return stop("manual_review")
 	case f.Verdict.Class == classify.Permanent:

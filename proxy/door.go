@@ -20,7 +20,15 @@ func (x *exchange) enter() *refusal {
 	if b := x.call.Bad; b != nil {
 		return &refusal{b.Reason, b.Detail}
 	}
-	for _, step := range [...]func() *refusal{x.identify, x.route, x.checkLoop, x.labelled, x.choosePolicy, x.readKey} {
+	if r := x.identify(); r != nil {
+		return r
+	}
+	return x.understand()
+}
+
+// understand settles where the call goes, whose it is and by which rules it lives.
+func (x *exchange) understand() *refusal {
+	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.choosePolicy, x.readKey} {
 		if r := step(); r != nil {
 			return r
 		}
@@ -28,7 +36,7 @@ func (x *exchange) enter() *refusal {
 	return nil
 }
 
-// identify reads who calls: a configured user or nobody in particular.
+// identify reads who calls: a configured user or idempotency.NoTenant in particular.
 func (x *exchange) identify() *refusal {
 	user, labels, err := x.set.Clients.Authenticate(x.credentials())
 	if err != nil {
@@ -62,12 +70,7 @@ func (x *exchange) checkLoop() *refusal {
 
 // labelled merges the labels of user entry, listener, user name and header.
 func (x *exchange) labelled() *refusal {
-	h, f := &x.set.Headers, x.call.Request.Fields
-	sent := attempt.Labels{Shop: f.Get(h.Shop), ShopTier: f.Get(h.ShopTier), TaskType: f.Get(h.Task)}
-	if t := x.call.Tunnel; t != nil {
-		sent = orLabels(sent, attempt.Labels{Shop: t.Fields.Get(h.Shop), ShopTier: t.Fields.Get(h.ShopTier), TaskType: t.Fields.Get(h.Task)})
-	}
-	labels, err := access.MergeLabels(x.user.Labels, x.call.Listener.Labels, x.userLabels, sent)
+	labels, err := access.MergeLabels(x.user.Labels, x.call.Listener.Labels, x.userLabels, x.sentLabels())
 	if err != nil {
 		return x.deniedBy(err)
 	}
@@ -76,6 +79,16 @@ func (x *exchange) labelled() *refusal {
 	}
 	x.labels = labels
 	return nil
+}
+
+// sentLabels are those in the header, else in that of the CONNECT.
+func (x *exchange) sentLabels() attempt.Labels {
+	h, f := &x.set.Headers, x.call.Request.Fields
+	sent := attempt.Labels{Shop: f.Get(h.Shop), ShopTier: f.Get(h.ShopTier), TaskType: f.Get(h.Task)}
+	if t := x.call.Tunnel; t != nil {
+		sent = orLabels(sent, attempt.Labels{Shop: t.Fields.Get(h.Shop), ShopTier: t.Fields.Get(h.ShopTier), TaskType: t.Fields.Get(h.Task)})
+	}
+	return sent
 }
 
 // orLabels fills what a leaves out from b.
@@ -113,7 +126,6 @@ func (x *exchange) choosePolicy() *refusal {
 		Host: x.hops[0].target.Host, Path: path, Method: x.call.Request.Method,
 	}
 	x.policy = x.set.Policies.Match(&x.attrs, x.call.Received)
-	x.platform = policy.KeyIgnored(x.hops[0].target.Host)
 	x.readCount()
 	return nil
 }
@@ -147,11 +159,10 @@ func (x *exchange) readKey() *refusal {
 	if values == nil {
 		return nil
 	}
-	key, err := idempotency.ParseKey(values)
-	if err != nil {
+	var err error
+	if x.key, _, err = idempotency.ParseKey(values); err != nil {
 		return refuse("bad_request", err.Error())
 	}
-	x.key = key
 	return nil
 }
 
@@ -169,17 +180,14 @@ func (x *exchange) tenant() string {
 		who += ";shop=" + x.labels.Shop
 	}
 	if who == "" {
-		return nobody
+		return idempotency.NoTenant
 	}
 	return who
 }
 
-// nobody is the tenant of calls that say nothing about themselves.
-const nobody = "-"
-
 // authorization is the hash that keeps strangers apart in tenant "-".
 func (x *exchange) authorization(tenant string) (h [32]byte) {
-	if tenant != nobody {
+	if tenant != idempotency.NoTenant {
 		return h
 	}
 	values := x.call.Request.Fields.Values("Authorization")

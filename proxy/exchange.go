@@ -36,8 +36,9 @@ type exchange struct {
 	hop        int    // index of the one in use
 	attrs      policy.Attrs
 	policy     *policy.Policy
-	platform   bool // a known platform: none of our headers, its key is ignored
-	count      int  // X-Retry-Count of the client
+	sends      forwards // which headers of ours go upstream
+	honoured   bool     // the key goes upstream, to a host that may use it
+	count      int      // X-Retry-Count of the client
 	key        string
 
 	// The request as it goes upstream.
@@ -65,7 +66,8 @@ type exchange struct {
 	// What came of it.
 	outcome outcome
 
-	mu      sync.Mutex // guards live, which operators read
+	mu      sync.Mutex // guards what operators read: sum, live, past, grant
+	sum     *attempt.Summary
 	live    liveState
 	away    time.Duration // time that is not our own: upstream, waits, the client
 	waits   []attempt.Wait
@@ -76,14 +78,16 @@ type exchange struct {
 func (p *Proxy) Serve(call *inbound.Call) {
 	x := p.newExchange(call)
 	defer x.finish()
-	if r := x.enter(); r != nil {
+	r := x.enter()
+	x.describe()
+	if r != nil {
 		x.refuse(r)
 		return
 	}
 	if x.answersItself() {
 		return
 	}
-	if r := x.readBody(); r != nil {
+	if r = x.readBody(); r != nil {
 		x.refuse(r)
 		return
 	}
@@ -95,6 +99,7 @@ func (p *Proxy) Serve(call *inbound.Call) {
 
 func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 	x := &exchange{p: p, set: p.settings.Load(), call: call, id: newID(), started: time.Now()}
+	x.sum = &attempt.Summary{ID: x.id, Client: call.Client.String(), Started: x.started}
 	p.calls.add(x)
 	return x
 }
@@ -121,17 +126,13 @@ func (x *exchange) run() {
 
 // prepare settles what holds for all attempts.
 func (x *exchange) prepare() {
+	x.sends = x.forwarded()
+	x.honoured = x.key != "" && x.policy.KeyHonoured(x.hops[0].target.Host)
 	x.out = x.outgoing()
 	x.end = x.started.Add(x.patience())
-	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.keyHonoured())
+	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
 	x.safe = rules.Safe
-	made := max(x.count, idempotency.RecentRetries(x.rec.History, x.policy.Deadline, x.started))
-	x.retries = max(x.policy.MaxRetries-made, 0)
-}
-
-// keyHonoured says whether the key goes upstream to a host that may use it.
-func (x *exchange) keyHonoured() bool {
-	return x.key != "" && x.forwarded().key && !x.platform
+	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.started)
 }
 
 // await waits for the call's turn: its own backoff, the gate of its host, and
@@ -252,7 +253,7 @@ func (x *exchange) attemptContext() context.Context {
 
 // number is the X-Retry-Count of the attempt about to be made.
 func (x *exchange) number() int {
-	return max(x.count, x.rec.ClientCount) + len(x.rec.History) + len(x.past)
+	return max(x.count, x.rec.ClientCount) + x.rec.Attempts + len(x.past)
 }
 
 // interim passes 1xx on only when no retry can follow, or the client could see
@@ -279,7 +280,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
 	}
-	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.keyHonoured())
+	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
@@ -293,7 +294,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 func (x *exchange) book(t *tried, began, now time.Time) {
 	n := x.number()
 	a := attempt.Attempt{
-		N: len(x.rec.History) + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
+		N: x.rec.Attempts + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
 		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
 		Verdict: t.verdict, Reused: t.Reused,
 	}
@@ -323,10 +324,7 @@ func breakerResult(v *classify.Verdict) breaker.Result {
 // decide collects the facts and asks the rule.
 func (x *exchange) decide(t *tried) Decision {
 	now := time.Now()
-	f := Facts{
-		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
-		Retries: len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: rand.Float64(),
-	}
+	f := x.facts(t, now, rand.Float64())
 	if t.verdict.Class == classify.Transient {
 		x.lookAround(&f)
 	}
@@ -339,6 +337,14 @@ func (x *exchange) decide(t *tried) Decision {
 		d = decide(&f)
 	}
 	return d
+}
+
+// facts are those of the call itself, after its newest attempt.
+func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
+	return Facts{
+		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
+		Retries: len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
+	}
 }
 
 // lookAround fills the facts that only a possible retry needs.

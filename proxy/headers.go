@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"retryproxy/message"
+	"retryproxy/policy"
 )
 
 // Names of the response headers that are ours alone: the same names coming
@@ -28,53 +30,50 @@ func (x *exchange) outgoing() message.Fields {
 	in := x.call.Request.Fields
 	upgrade := x.upgrade()
 	out := make(message.Fields, 0, len(in)+3)
-	kept := x.forwarded()
-	names := connectionNames(in)
 	for i := range in {
-		if x.passes(&in[i], names, kept) {
+		if x.passes(&in[i]) {
 			out = append(out, in[i])
 		}
 	}
+	out = message.HopByHop(out, x.set.Headers.Keys...)
 	if upgrade != "" {
 		out.Add("Connection", "Upgrade")
 		out.Add("Upgrade", upgrade)
 	}
-	if x.set.Via && !x.platform {
+	if x.sends.via {
 		out.Add("Via", x.viaValue(x.call.Request.Version))
 	}
 	return out
 }
 
 // passes says whether a field of the client goes upstream.
-func (x *exchange) passes(f *message.Field, names []string, kept *forwards) bool {
+func (x *exchange) passes(f *message.Field) bool {
 	switch x.control(f.Name) {
 	case controlKey:
-		return kept.key // even when Connection names it
+		return x.sends.key // even when Connection names it
 	case controlCount, controlTimeout:
 		return false // ours to set
 	case controlShop:
-		return kept.shop
+		return x.sends.shop
 	case controlTier:
-		return kept.tier
+		return x.sends.tier
 	case controlTask:
-		return kept.task
+		return x.sends.task
 	}
-	return !message.IsHopByHop(f.Name) && !strings.EqualFold(f.Name, "Expect") && !contains(names, f.Name)
+	return !strings.EqualFold(f.Name, "Expect") // answered by us: the body is read first
 }
 
-// forwards are the header names of ours that a policy sends on.
-type forwards struct{ key, count, shop, tier, task bool }
+// forwards are the header names of ours that a policy sends on to a host.
+type forwards struct{ key, count, shop, tier, task, via bool }
 
 // forwarded reads them from the policy; a known third-party platform gets none
 // unless the operator named them.
-func (x *exchange) forwarded() *forwards {
-	p := x.policy
-	if x.platform && !p.ForwardHeadersSet {
-		return &forwards{}
-	}
-	return &forwards{
-		key: p.Forwards("idempotency_key"), count: p.Forwards("retry_count"),
-		shop: p.Forwards("shop"), tier: p.Forwards("shop_tier"), task: p.Forwards("task_type"),
+func (x *exchange) forwarded() forwards {
+	p, host := x.policy, x.hops[0].target.Host
+	return forwards{
+		key: p.ForwardsTo(host, policy.HeaderKey), count: p.ForwardsTo(host, policy.HeaderRetryCount),
+		shop: p.ForwardsTo(host, policy.HeaderShop), tier: p.ForwardsTo(host, policy.HeaderShopTier),
+		task: p.ForwardsTo(host, policy.HeaderTaskType), via: x.set.Via && p.SendsVia(host),
 	}
 }
 
@@ -112,7 +111,7 @@ const (
 
 // counted returns the fields of one attempt: X-Retry-Count is absent when 0.
 func (x *exchange) counted(n int) message.Fields {
-	if n == 0 || !x.forwarded().count {
+	if n == 0 || !x.sends.count {
 		return x.out
 	}
 	f := x.out.Clone(1)
@@ -146,39 +145,16 @@ func (x *exchange) upgrade() string {
 }
 
 // fromUpstream cleans the fields of an upstream's answer for the client, in
-// place: fields named by Connection (RFC 9110 section 7.6.1), hop-by-hop
-// fields, and names that are ours.
+// place: hop-by-hop fields, those named by Connection (RFC 9110 section 7.6.1),
+// and names that are ours. A 407 without its challenge would mean nothing
+// (section 11.7.1), so that stays.
 func fromUpstream(f message.Fields, status int) message.Fields {
-	names := connectionNames(f)
-	out := f[:0]
-	for i := range f {
-		name := f[i].Name
-		keep := !message.IsHopByHop(name) && !contains(ours, name) && !contains(names, name)
-		if status == 407 && strings.EqualFold(name, "Proxy-Authenticate") {
-			keep = true // a 407 without its challenge means nothing (RFC 9110 section 11.7.1)
-		}
-		if keep {
-			out = append(out, f[i])
-		}
+	if status == 407 {
+		f = message.HopByHop(f, "Proxy-Authenticate")
+	} else {
+		f = message.HopByHop(f)
 	}
-	return out
-}
-
-// connectionNames are the field names that Connection lists.
-func connectionNames(f message.Fields) []string {
-	var names []string
-	for i := range f {
-		if !strings.EqualFold(f[i].Name, "Connection") {
-			continue
-		}
-		for part := range strings.SplitSeq(f[i].Value, ",") {
-			part = strings.Trim(part, " \t")
-			if part != "" && !strings.EqualFold(part, "close") && !strings.EqualFold(part, "keep-alive") {
-				names = append(names, part)
-			}
-		}
-	}
-	return names
+	return slices.DeleteFunc(f, func(x message.Field) bool { return contains(ours, x.Name) })
 }
 
 func contains(names []string, name string) bool {

@@ -28,7 +28,8 @@ type Deps struct {
 	Shops    *breaker.Shops
 	Store    idempotency.Store
 	Flights  *idempotency.Flights
-	Spool    *spool.Pool
+	Spool    *spool.Pool // request bodies
+	Answers  *spool.Pool // answers kept while their call waits
 	// Inside serves plain HTTP that was found inside a CONNECT tunnel.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
 	Hooks  Hooks
@@ -45,6 +46,7 @@ type Hooks struct {
 	Key         func(result string)
 	Tunnel      func(host string)
 	Suspect     func(host string)
+	Shop        func(e *breaker.Event)
 	KeyOnly     func(host string) // a repeat whose only basis is the key
 }
 

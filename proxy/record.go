@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
 	"retryproxy/attempt"
@@ -25,25 +24,33 @@ func (x *exchange) answeredByKey() bool {
 		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
 		return true
 	}
-	begun, err := x.p.Store.Begin(x.call.Context(), claim, time.Now())
-	if err != nil {
-		x.refuse(storeRefusal(err))
-		return true
+	for end := x.started.Add(x.patience()); ; {
+		begun, err := x.p.Store.Begin(x.call.Context(), claim, time.Now())
+		if err != nil {
+			x.refuse(storeRefusal(err))
+			return true
+		}
+		x.rec = begun.Record
+		if begun.Result == idempotency.Busy && x.follow(claim.ID, end) {
+			return true
+		}
+		if begun.Result != idempotency.Busy {
+			x.countKey(begun.Result.String())
+			return x.answeredBy(begun)
+		}
 	}
-	x.rec = begun.Record
-	if h := x.p.Hooks.Key; h != nil {
-		h(begun.Result.String())
-	}
-	switch begun.Result {
+}
+
+// answeredBy acts on what the store said; true means answered.
+func (x *exchange) answeredBy(b idempotency.Begun) bool {
+	switch b.Result {
 	case idempotency.Fresh:
-		x.flight = x.p.Flights.Start(claim.ID)
+		x.flight = x.p.Flights.Start(b.Record.ID, x.id)
 		return false
 	case idempotency.Replay:
-		x.replay(begun.Record.Answer)
-	case idempotency.Busy:
-		x.follow(claim.ID)
+		x.replay(b.Record.Answer)
 	default:
-		x.refuse(x.keyRefusal(begun.Result))
+		x.refuse(x.keyRefusal(b.Result))
 	}
 	return true
 }
@@ -52,29 +59,19 @@ func (x *exchange) answeredByKey() bool {
 func (x *exchange) claim() (idempotency.Claim, error) {
 	tenant := x.tenant()
 	r, h := &x.call.Request, &x.hops[0]
-	path, query, _ := strings.Cut(h.path, "?")
-	ignore := x.policy.FingerprintIgnore
-	if tenant == nobody {
-		ignore = nil
-	}
-	print, err := idempotency.Fingerprint(idempotency.Subject{
-		Method: r.Method, Scheme: h.target.Scheme, Host: h.host, Path: path, Query: query,
-		ContentType: r.Fields.Get("Content-Type"), Body: x.body.open(), Ignore: ignore,
+	print := idempotency.NewPrint(idempotency.Subject{
+		Tenant: tenant, Method: r.Method, Scheme: h.target.Scheme, Host: h.host, Target: h.path,
+		ContentType: r.Fields.Get("Content-Type"), Ignore: x.policy.FingerprintIgnore,
 	})
+	if err := x.body.copyTo(print); err != nil {
+		return idempotency.Claim{}, err
+	}
 	return idempotency.Claim{
 		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
-		Fingerprint: print, Credentials: x.authorization(tenant),
-		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: path,
+		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
+		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
 		Deadline: x.started.Add(x.patience()), ClientCount: x.count, TTL: x.set.KeyTTL,
-	}, err
-}
-
-// open gives a reader for the fingerprint; nil: no body.
-func (b *requestBody) open() func() (io.ReadCloser, error) {
-	if b.kept == nil {
-		return nil
-	}
-	return b.kept.Open
+	}, nil
 }
 
 func storeRefusal(err error) *refusal {
@@ -119,27 +116,54 @@ func (x *exchange) replay(a *idempotency.Answer) {
 }
 
 // follow waits for the run that holds the key and gives its answer, failure
-// included; a waiter never becomes a second leader.
-func (x *exchange) follow(id idempotency.ID) {
-	f := x.p.Flights.Join(id)
-	defer f.Leave()
+// included; a waiter never becomes a second leader. It returns false when that
+// run is not to be seen here: the store is asked again.
+func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
+	f, ok := x.p.Flights.Join(id, x.rec.Owner)
+	var done <-chan struct{}
+	patience := time.Until(end)
+	if ok {
+		defer f.Leave()
+		done = f.Done()
+	} else {
+		patience = min(patience, askAgain)
+	}
 	x.show(stateWaiting, nil)
-	timer := time.NewTimer(time.Until(x.started.Add(x.patience())))
-	defer timer.Stop()
+	over := x.sleep(done, patience)
+	switch {
+	case ok && f.Result() != nil:
+		x.countKey("busy")
+		x.share(f.Result())
+	case over || time.Now().After(end):
+		x.countKey("busy")
+		x.refuse(refuse("key_busy", "another request with this key is still being worked on"))
+	default:
+		return ok
+	}
+	return true
+}
+
+// askAgain is how often the store is asked about a run that is not in this process.
+const askAgain = 20 * time.Millisecond
+
+// sleep waits for done, for a time, or until the client or we are gone; over
+// says the last.
+func (x *exchange) sleep(done <-chan struct{}, d time.Duration) (over bool) {
 	began := time.Now()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-f.Done():
+	case <-done:
 	case <-timer.C:
 	case <-x.call.Context().Done():
+		over = true
 	case <-x.p.base.Done():
+		over = true
 	}
-	x.away += time.Since(began)
-	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: time.Since(began)})
-	if r := f.Result(); r != nil {
-		x.share(r)
-		return
-	}
-	x.refuse(refuse("key_busy", "another request with this key is still being worked on"))
+	spent := time.Since(began)
+	x.away += spent
+	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: spent})
+	return over
 }
 
 // share gives a waiter the leader's final answer.
@@ -150,17 +174,17 @@ func (x *exchange) share(r *idempotency.FlightResult) {
 		return
 	}
 	out := &message.Response{
-		Status: r.Status, Reason: r.Phrase, Fields: r.Fields.Clone(8),
+		Status: r.Status, Reason: r.Reason, Fields: r.Fields.Clone(8),
 		Length: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
 	}
-	reason := r.Reason
+	reason := r.Stop
 	if reason == "ok" {
 		reason = ""
 		out.Fields.Add(hReplayed, "true")
 	}
-	x.outcome.decision = Decision{Do: Stop, Reason: r.Reason}
+	x.outcome.decision = Decision{Do: Stop, Reason: r.Stop}
 	x.outcome.result = "replay"
-	x.mark(&out.Fields, reason, r.At)
+	x.mark(&out.Fields, reason, r.NextAt)
 	out.Fields.Add(hCache, x.set.Instance+"; collapsed")
 	_ = x.write(out, x.policy.BodyIdleTimeout)
 }
@@ -244,14 +268,14 @@ func (x *exchange) settleMarker(r *message.Response) {
 // doubtful: it may have been executed, and the key, not honoured upstream,
 // gives no second way to find out.
 func (x *exchange) doubtful() bool {
-	return x.outcome.decision.Reason == "manual_review" && !x.keyHonoured()
+	return x.outcome.decision.Reason == "manual_review" && !x.honoured
 }
 
 // stored is the answer as the record keeps it.
 func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempotency.Answer {
 	return &idempotency.Answer{
 		Status: out.Status, Reason: out.Reason, Fields: idempotency.StoredFields(out.Fields),
-		Body: bytes.Clone(body), Kept: kept, Stored: time.Now(),
+		Body: body, Kept: kept, Stored: time.Now(),
 	}
 }
 
@@ -283,19 +307,15 @@ func (x *exchange) land(out *message.Response, body []byte, kept bool) {
 	}
 	reason := x.outcome.decision.Reason
 	x.landed = &idempotency.FlightResult{
-		Status: out.Status, Phrase: out.Reason, Fields: sharedFields(out.Fields), Body: body, Kept: kept,
-		Reason: reason, At: x.outcome.decision.At, Executed: x.executed(), History: x.past,
+		Status: out.Status, Reason: out.Reason, Fields: idempotency.StoredFields(out.Fields), Body: body, Kept: kept,
+		Stop: reason, NextAt: x.outcome.decision.At, Executed: x.executed(), History: x.past,
 	}
 }
 
-// sharedFields are the answer's fields less what belongs to one client only.
-func sharedFields(f message.Fields) message.Fields {
-	out := f.Clone(0)
-	for _, name := range ours {
-		out.Del(name)
+func (x *exchange) countKey(result string) {
+	if h := x.p.Hooks.Key; h != nil {
+		h(result)
 	}
-	out.Del("Set-Cookie")
-	return out
 }
 
 // judgeSuspect looks at the start of a 2xx for the common signs of failure.

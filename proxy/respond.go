@@ -57,14 +57,18 @@ func (x *exchange) refuse(r *refusal) {
 	if h := x.p.Hooks.Denied; h != nil {
 		h(r.reason)
 	}
-	status := own[r.reason]
-	if b := x.call.Bad; b != nil {
-		status = b.Status
+	x.answerOwn(&problem{status: x.refusalStatus(r), reason: r.reason, detail: r.detail, at: x.outcome.decision.At})
+}
+
+// refusalStatus is the status of a refusal.
+func (x *exchange) refusalStatus(r *refusal) int {
+	switch {
+	case r.reason == "auth_required":
+		return x.authStatus()
+	case x.call.Bad != nil:
+		return x.call.Bad.Status
 	}
-	if r.reason == "auth_required" {
-		status = x.authStatus()
-	}
-	x.answerOwn(&problem{status: status, reason: r.reason, detail: r.detail, at: x.outcome.decision.At})
+	return own[r.reason]
 }
 
 // authStatus is 407 for a proxy, 401 where we are the server (RFC 9110 section 15.5.8).

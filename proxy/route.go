@@ -141,7 +141,7 @@ func (x *exchange) upgrades(authority string) bool {
 	if err != nil || port != 80 || !x.set.Clients.Trusted(x.call.Client.Addr()) {
 		return false
 	}
-	return matchHost(x.set.Upgrade, host)
+	return x.set.Upgrade.Match(host)
 }
 
 // newHop parses an authority strictly.
@@ -214,17 +214,4 @@ func sameAuthority(tunnel, host string) bool {
 	th, tp, err1 := splitAuthority("http", tunnel)
 	hh, hp, err2 := splitAuthority("http", host)
 	return err1 == nil && err2 == nil && th == hh && tp == hp
-}
-
-// matchHost compares with patterns such as *.example.com.
-func matchHost(patterns []string, host string) bool {
-	for _, p := range patterns {
-		if suffix, ok := strings.CutPrefix(p, "*"); ok && strings.HasSuffix(host, strings.ToLower(suffix)) {
-			return true
-		}
-		if strings.EqualFold(p, host) {
-			return true
-		}
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net/netip"
 	"time"
 
 	"retryproxy/access"
@@ -24,7 +23,7 @@ type Settings struct {
 	ConnectPorts []uint16
 
 	Routes  []Route
-	Upgrade []string // host patterns spoken to over TLS though the client said http
+	Upgrade policy.Hosts // host patterns spoken to over TLS though the client said http
 
 	Body        BodyLimits
 	MaxWait     time.Duration // a call's total at gates
@@ -62,10 +61,4 @@ type Route struct {
 // Origin is one upstream of a route.
 type Origin struct {
 	Scheme, Authority, Path string
-}
-
-// peer is the client as the guards see it.
-type peer struct {
-	addr    netip.Addr
-	trusted bool
 }

@@ -30,12 +30,20 @@ type Config struct {
 // Pool keeps bodies. It is safe for concurrent use.
 type Pool struct {
 	cfg          Config
-	memory, disk budget
+	memory, disk *budget
 }
 
 // New returns an empty pool.
 func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, memory: budget{total: cfg.MemoryTotal}, disk: budget{total: cfg.DiskTotal}}
+	return &Pool{cfg: cfg, memory: &budget{total: cfg.MemoryTotal}, disk: &budget{total: cfg.DiskTotal}}
+}
+
+// Sharing returns a pool that draws on the same totals but keeps at most memory
+// bytes of one body in memory.
+func (p *Pool) Sharing(memory int64) *Pool {
+	shared := *p
+	shared.cfg.Memory = memory
+	return &shared
 }
 
 // Usage is how many bytes all bodies hold at the moment.

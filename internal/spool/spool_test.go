@@ -310,3 +310,24 @@ func BenchmarkFill(b *testing.B) {
 		})
 	}
 }
+
+func TestSharingDrawsOnTheSameTotals(t *testing.T) {
+	p := New(Config{Memory: 100, MemoryTotal: 150, DiskTotal: 1000, Dir: t.TempDir()})
+	small := p.Sharing(10)
+	a, err := p.Fill(strings.NewReader(strings.Repeat("a", 100)), 100, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := small.Fill(strings.NewReader(strings.Repeat("b", 50)), 50, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mem, disk := p.Usage(); mem != 100 || disk != 50 {
+		t.Errorf("Usage() = %d, %d, want 100 in memory and 50 on disk", mem, disk)
+	}
+	a.Close()
+	b.Close()
+	if mem, disk := small.Usage(); mem != 0 || disk != 0 {
+		t.Errorf("Usage() after Close = %d, %d, want 0, 0", mem, disk)
+	}
+}

@@ -1,0 +1,58 @@
+// Retryproxy is an HTTP proxy that turns passing failures into successes and
+// never makes things worse.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	_ "time/tzdata" // hour ranges work on machines without zone files
+
+	"retryproxy/cli"
+	"retryproxy/config"
+)
+
+// version is set by -ldflags for releases.
+var version string
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := make(chan os.Signal, 2)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-stop
+		cancel() // drain
+		<-stop
+		os.Exit(1) // a second signal stops at once
+	}()
+	os.Exit(run(ctx, os.Args[1:], environment{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, reload: reloadSignal(),
+	}))
+}
+
+// environment is what run may know of the world.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	reload         <-chan os.Signal
+}
+
+// run executes one command and returns its exit code: 0, 1 failure, 2 usage or
+// configuration.
+func run(ctx context.Context, args []string, env environment) int {
+	if len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' && !asksHelp(args[0]) {
+		args = append([]string{"serve"}, args...) // flags alone are those of serve
+	}
+	return cli.Run(args, cli.Env{
+		Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
+		Version: version, Defaults: defaultConfig,
+		Serve:   func(args []string) int { return serve(ctx, args, env) },
+		Demo:    func(args []string) int { return runDemo(ctx, args, env) },
+		Explain: func(c *config.Config, q cli.Question) (any, error) { return explainOffline(c, q) },
+	})
+}
+
+func asksHelp(flag string) bool { return flag == "-h" || flag == "-help" || flag == "--help" }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"retryproxy/admin"
+	"retryproxy/attempt"
+	"retryproxy/cli"
+	"retryproxy/config"
+	"retryproxy/limiter"
+	"retryproxy/proxy"
+)
+
+// adminDeps are what the admin listener shows and hands on.
+func (a *app) adminDeps() admin.Deps {
+	return admin.Deps{
+		Calls: a.proxy.Calls, Call: a.call,
+		Gates:   func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
+		Shops:   a.shops.Tripped,
+		Limits:  func() []limiter.BucketView { return a.limiter.Limits(time.Now()) },
+		Reset:   a.resetBreaker,
+		Config:  func() []byte { return a.config().Marshal() },
+		Reload:  a.reloadNow,
+		Retries: a.shownSwitch, SetRetries: a.orderSwitch,
+		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
+		Token: string(a.config().Admin.Token),
+		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
+	}
+}
+
+// call finds one call by its id; nil: unknown.
+func (a *app) call(id string) *attempt.Summary {
+	for _, c := range a.proxy.Calls() {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// resetBreaker closes a breaker by hand; false: there is none of that name.
+func (a *app) resetBreaker(shop, host string) bool {
+	now := time.Now()
+	if shop == "" {
+		return a.limiter.ResetBreaker(host, now)
+	}
+	e := a.shops.Reset(shop, host, now)
+	if e != nil {
+		a.breakerEvent(*e)
+	}
+	return e != nil
+}
+
+// errNoFile: there is nothing to read again.
+var errNoFile = errors.New("the proxy runs on the embedded default; start it with -config to reload a file")
+
+func (a *app) reloadNow() error {
+	if a.watcher == nil {
+		return errNoFile
+	}
+	return a.watcher.Reload(a.life)
+}
+
+func (a *app) shownSwitch() admin.Switch {
+	sw := a.proxy.Retries()
+	out := admin.Switch{Default: sw.Default}
+	for _, s := range sw.Scopes {
+		out.Scopes = append(out.Scopes, admin.Scope(s))
+	}
+	return out
+}
+
+func (a *app) orderSwitch(s admin.Switch) error {
+	scopes := make([]proxy.Scope, 0, len(s.Scopes))
+	for _, o := range s.Scopes {
+		scopes = append(scopes, proxy.Scope(o))
+	}
+	sw, err := proxy.NewSwitch(s.Default, scopes, a.config().Location())
+	if err != nil {
+		return err
+	}
+	a.proxy.SetSwitch(sw)
+	a.log.Warn("the retry switch was turned by an operator", "default", s.Default, "scopes", len(s.Scopes))
+	return nil
+}
+
+// explain answers as if the question came from this machine.
+func (a *app) explain(q admin.Question) (any, error) {
+	return proxy.Explain(a.proxy.Settings(), a.proxy.Retries(), proxy.ExplainRequest{
+		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
+	}, time.Now())
+}
+
+// explainOffline answers by a configuration that does not run.
+func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
+	settings, err := buildSettings(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	sw, err := buildSwitch(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return proxy.Explain(settings, sw, proxy.ExplainRequest{
+		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(cfg),
+	}, time.Now())
+}
+
+// rates are the retry limits as written.
+func rates(cfg *config.Config) map[string]string {
+	l := &cfg.RetryLimits
+	return map[string]string{"global": l.Global.Text(), "task_type": l.TaskType.Text(), "shop": l.Shop.Text()}
+}
+
+// ready says whether new calls are taken.
+func (a *app) ready() (bool, string) {
+	if a.draining.Load() {
+		return false, "shutting down"
+	}
+	return true, ""
+}

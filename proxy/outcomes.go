@@ -1,0 +1,165 @@
+package proxy
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"retryproxy/attempt"
+	"retryproxy/classify"
+	"retryproxy/message"
+	"retryproxy/upstream"
+)
+
+// WouldLeadTo is what one outcome of an attempt leads to.
+type WouldLeadTo struct {
+	Outcome  string `json:"outcome"` // in words
+	Reason   string `json:"reason"`
+	Class    string `json:"class"`
+	Basis    string `json:"basis,omitempty"` // why a repeat is safe
+	Executed string `json:"executed"`
+	Next     string `json:"next"`              // deliver, retry, stop
+	Why      string `json:"why"`               // the reason of that
+	WaitMS   int64  `json:"wait_ms,omitempty"` // retry: about
+	InTheEnd Ending `json:"in_the_end"`        // when no attempt brings anything better
+}
+
+// Ending is what the client gets.
+type Ending struct {
+	Status   int    `json:"status"`
+	Reason   string `json:"reason,omitempty"` // X-Retry-Reason
+	Executed string `json:"executed,omitempty"`
+	Advice   string `json:"advice,omitempty"`
+}
+
+// outcome in words, and how the upstream client would report it.
+type imagined struct {
+	words  string
+	result func() *tried
+	// Where it cannot happen: over plain HTTP, once a tunnel stands.
+	tlsOnly, inHTTP bool
+}
+
+// imaginable are the outcomes that explain goes through.
+var imaginable = []imagined{
+	{"the name cannot be resolved", fault(classify.PhaseResolve, classify.FaultDNS), false, false},
+	{"the name does not exist", fault(classify.PhaseResolve, classify.FaultNoSuchHost), false, false},
+	{"connection refused", fault(classify.PhaseConnect, classify.FaultRefused), false, false},
+	{"no connection in time", fault(classify.PhaseConnect, classify.FaultTimeout), false, false},
+	{"TLS handshake fails", fault(classify.PhaseTLS, classify.FaultTLS), true, true},
+	{"certificate not valid", fault(classify.PhaseTLS, classify.FaultVerify), true, true},
+	{"connection lost before sending", fault(classify.PhaseReady, classify.FaultReset), false, true},
+	{"connection reset after sending", fault(classify.PhaseSent, classify.FaultReset), false, true},
+	{"connection closed without an answer", fault(classify.PhaseSent, classify.FaultEOF), false, true},
+	{"no answer in time", fault(classify.PhaseSent, classify.FaultTimeout), false, true},
+	{"answer cut off", truncated, false, true},
+	{"answer makes no sense", fault(classify.PhaseHeader, classify.FaultMalformed), false, true},
+	{"HTTP/2 refused stream or GOAWAY", fault(classify.PhaseSent, classify.FaultRefusedStream), true, true},
+	{"out of descriptors or ports here", fault(classify.PhaseConnect, classify.FaultLocal), false, false},
+	{"200", answer(200, ""), false, true},
+	{"200 whose JSON says failure", suspect, false, true},
+	{"400", answer(400, ""), false, true},
+	{"404", answer(404, ""), false, true},
+	{"408", answer(408, ""), false, true},
+	{"425", answer(425, ""), false, true},
+	{"429", answer(429, ""), false, true},
+	{"429 with Retry-After: 10", answer(429, "10"), false, true},
+	{"500", answer(500, ""), false, true},
+	{"501", answer(501, ""), false, true},
+	{"502", answer(502, ""), false, true},
+	{"503", answer(503, ""), false, true},
+	{"503 with Retry-After: 3600", answer(503, "3600"), false, true},
+	{"504", answer(504, ""), false, true},
+}
+
+// fault is an attempt that ended without an answer.
+func fault(p classify.Phase, f classify.Fault) func() *tried {
+	return func() *tried { return &tried{Result: upstream.Result{Outcome: classify.Outcome{Phase: p, Fault: f}}} }
+}
+
+// answer is an attempt with a complete answer.
+func answer(status int, retryAfter string) func() *tried {
+	return func() *tried {
+		r := &message.Response{Status: status, Version: "1.1", Body: io.NopCloser(strings.NewReader(""))}
+		if retryAfter != "" {
+			r.Fields.Add("Retry-After", retryAfter)
+		}
+		return &tried{Result: upstream.Result{Response: r}, whole: true}
+	}
+}
+
+func truncated() *tried {
+	t := answer(200, "")()
+	t.whole, t.failed = false, upstream.ErrTruncated
+	return t
+}
+
+func suspect() *tried {
+	t := answer(200, "")()
+	t.Response.Fields.Add("Content-Type", "application/json")
+	t.head = []byte(`{"success":false}`)
+	return t
+}
+
+// outcomes goes through everything that can come of an attempt; at is the
+// position of the switch.
+func (x *exchange) outcomes(at string) []WouldLeadTo {
+	var list []WouldLeadTo
+	for i := range imaginable {
+		o := &imaginable[i]
+		https := x.hops[0].target.Scheme == "https"
+		if o.tlsOnly && !https || o.inHTTP && x.mode == "connect" {
+			continue
+		}
+		list = append(list, x.imagine(o, at))
+	}
+	x.past, x.nxHost = nil, false
+	return list
+}
+
+// imagine judges one outcome of the first attempt as the path would, decides,
+// and decides once more as if no retry were left.
+func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
+	t := o.result()
+	x.past, x.nxHost = nil, false
+	t.verdict = x.judge(t)
+	x.past = attempt.History{{N: 1, Count: x.number(), Host: x.hops[0].host, Verdict: t.verdict}}
+	if t.Response != nil {
+		x.past[0].Status = t.Response.Status
+	}
+	if x.body.stream != nil {
+		x.body.stream.used = t.Outcome.Phase >= classify.PhaseSent || t.Response != nil
+	}
+	f := x.facts(t, x.started, 0.5)
+	f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
+	next := decide(&f)
+	f.Left = 0
+	out := WouldLeadTo{
+		Outcome: o.words, Reason: t.verdict.Reason, Class: t.verdict.Class.String(), Basis: string(t.verdict.Basis),
+		Executed: t.verdict.Executed.String(), Next: next.Do.String(), Why: next.Reason,
+	}
+	if next.Do == Retry {
+		out.WaitMS = next.At.Sub(f.Now).Milliseconds()
+	}
+	if next.Do == Retry || next.Do == Deliver {
+		next = decide(&f)
+	}
+	out.InTheEnd = x.ending(t, next)
+	return out
+}
+
+// ending is the answer that conclude would give.
+func (x *exchange) ending(t *tried, d Decision) Ending {
+	x.outcome = outcome{decision: d}
+	var f message.Fields
+	status := 0
+	if t.Response != nil && t.failed == nil {
+		out := x.final(t.Response)
+		status, f = out.Status, out.Fields
+	} else {
+		p := x.failure(d)
+		status = p.status
+		x.mark(&f, p.reason, time.Time{})
+	}
+	return Ending{status, f.Get(hReason), f.Get(hExecuted), f.Get(hAdvice)}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"retryproxy/config"
+	"retryproxy/proxy"
+)
+
+// parseConfig reads a configuration and lays the flags over it.
+func parseConfig(name string, data []byte, f *serveFlags, getenv func(string) string) (*config.Config, error) {
+	return config.Parse(name, data, config.Options{Getenv: getenv, Adjust: f.adjust})
+}
+
+// apply builds what a changed file says and swaps it in, or fails and changes
+// nothing. Buckets, breakers, records and waiting calls survive.
+func (a *app) apply(data []byte) error {
+	next, err := a.parse(data)
+	if err != nil {
+		return err
+	}
+	if err := a.config().CheckReload(next); err != nil {
+		return err
+	}
+	settings, err := buildSettings(next, a.own())
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(a.config().Retries, next.Retries) { // else an operator's order stays
+		if err := a.setSwitch(next); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	a.limiter.Configure(next.Limiter(), now)
+	a.shops.Configure(shopConfig(next))
+	a.metrics.Hosts(configuredHosts(next))
+	a.level.Set(logLevel(next))
+	a.proxy.Apply(settings)
+	a.up.CloseIdle() // connections are judged by the rules under which they were made
+	a.cfg.Store(next)
+	return nil
+}
+
+// reported tells log and metrics what a reload did.
+func (a *app) reported(err error) {
+	a.metrics.Reload(err == nil, time.Now())
+	if err != nil {
+		a.log.Error("the changed configuration is not used; the old one stays in force", "error", err.Error())
+		return
+	}
+	a.log.Info("configuration reloaded")
+}
+
+// setSwitch puts the file's switch into force.
+func (a *app) setSwitch(cfg *config.Config) error {
+	sw, err := buildSwitch(cfg)
+	if err == nil {
+		a.proxy.SetSwitch(sw)
+	}
+	return err
+}
+
+func buildSwitch(cfg *config.Config) (*proxy.Switch, error) {
+	scopes := make([]proxy.Scope, 0, len(cfg.Retries.Scopes))
+	for _, s := range cfg.Retries.Scopes {
+		scopes = append(scopes, proxy.Scope{Match: s.Match.Policy(), Value: s.Value, Until: s.Until})
+	}
+	sw, err := proxy.NewSwitch(cfg.Retries.Default, scopes, cfg.Location())
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return sw, nil
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"retryproxy/access"
+	"retryproxy/admin"
+	"retryproxy/cli"
+	"retryproxy/config"
+	"retryproxy/inbound"
+	"retryproxy/telemetry"
+)
+
+// serveFlags are the flags of `retryproxy serve`.
+type serveFlags struct {
+	file, data, listen string
+	routes, upgrade    list
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+// String shows the values so far.
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set adds a value.
+func (l *list) Set(v string) error { *l = append(*l, v); return nil }
+
+// serve runs the proxy until ctx ends, then drains.
+func serve(ctx context.Context, args []string, env environment) int {
+	var f serveFlags
+	set := flag.NewFlagSet("serve", flag.ContinueOnError)
+	set.SetOutput(env.stderr)
+	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
+	set.StringVar(&f.file, "f", "", "short for -config")
+	set.StringVar(&f.data, "data", "", "`directory` of a durable store (not in this version)")
+	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, over the file's")
+	set.Var(&f.routes, "route", "`/prefix=url` of a reverse route, over the file's; may be repeated")
+	set.Var(&f.upgrade, "upgrade", "`host` spoken to over TLS though the client says http; may be repeated")
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if f.data != "" {
+		fmt.Fprintln(env.stderr, "-data: a durable store is not in this version; records are kept in memory")
+		return 2
+	}
+	name, data, err := f.read()
+	if err != nil {
+		fmt.Fprintln(env.stderr, err)
+		return 2
+	}
+	parse := func(data []byte) (*config.Config, error) { return parseConfig(name, data, &f, env.getenv) }
+	cfg, err := parse(data)
+	if err != nil {
+		fmt.Fprintln(env.stderr, err)
+		return 2
+	}
+	if err := mayListen(cfg); err != nil {
+		fmt.Fprintln(env.stderr, err)
+		return 2
+	}
+	err = start(ctx, cfg, env, func(a *app) {
+		a.parse = parse
+		if f.file != "" {
+			a.watcher = config.NewWatcher(data, func() (config.File, error) { return config.ReadFile(f.file) }, a.apply)
+			a.watcher.Report = a.reported
+		}
+		i := a.banner()
+		i.Config = f.file
+		cli.Banner(env.stdout, i)
+	})
+	if err != nil {
+		fmt.Fprintln(env.stderr, "retryproxy:", err)
+		return 1
+	}
+	return 0
+}
+
+// mayListen refuses to open the proxy, or its admin side, to others by accident.
+func mayListen(cfg *config.Config) error {
+	return errors.Join(
+		access.CheckListeners(proxyAddrs(cfg), clientsConfig(cfg)),
+		access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token)),
+	)
+}
+
+// read gives the file, or the embedded default.
+func (f *serveFlags) read() (name string, data []byte, err error) {
+	if f.file == "" {
+		return "config.yaml (embedded)", defaultConfig, nil
+	}
+	data, err = os.ReadFile(f.file)
+	if err != nil {
+		return "", nil, fmt.Errorf("config: %w", err)
+	}
+	return f.file, data, nil
+}
+
+// adjust lays the flags over the file.
+func (f *serveFlags) adjust(c *config.Config) {
+	if f.listen != "" {
+		c.Listen.Proxy = f.listen
+	}
+	c.UpgradeToHTTPS = append(c.UpgradeToHTTPS, f.upgrade...)
+	for _, text := range f.routes {
+		prefix, upstream, _ := strings.Cut(text, "=")
+		c.Routes = append(c.Routes, config.Route{Name: prefix, Prefix: prefix, Upstreams: []string{upstream}, StripPrefix: true})
+	}
+}
+
+// start opens everything, tells ready, serves until ctx ends, and drains.
+func start(ctx context.Context, cfg *config.Config, env environment, ready func(*app)) error {
+	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	level := new(slog.LevelVar)
+	level.Set(logLevel(cfg))
+	log := telemetry.NewLogger(env.stderr, level, cfg.Log.Format, isTerminal(env.stderr))
+	a, err := newApp(hard, cfg, options{log: log, level: level})
+	if err != nil {
+		return err
+	}
+	if err := a.open(); err != nil {
+		return err
+	}
+	defer a.close()
+	ready(a)
+	return a.run(ctx, stop, env)
+}
+
+func logLevel(cfg *config.Config) (level slog.Level) {
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // checked by config
+	return level
+}
+
+// run serves until ctx ends or a part fails.
+func (a *app) run(ctx context.Context, stop func(), env environment) error {
+	g, gctx := errgroup.WithContext(ctx)
+	background, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g.Go(func() error { return a.proxy.Run(background) })
+	g.Go(func() error { return a.watch(background, env.reload) })
+	for _, l := range a.proxies {
+		g.Go(func() error { return ignoreClosed(a.front.Serve(l.Listener, l.on)) })
+	}
+	for _, s := range a.admins {
+		g.Go(func() error { return admin.Serve(background, s.Listener, s.handler) })
+	}
+	g.Go(func() error {
+		<-gctx.Done()
+		defer end()
+		return a.drain(stop)
+	})
+	return g.Wait()
+}
+
+// drain ends in order: not ready, no new calls, waiting calls answered, those in
+// flight to their end, then everything else.
+func (a *app) drain(stop func()) error {
+	a.draining.Store(true)
+	a.log.Info("shutting down", "drain", a.config().Drain.String())
+	a.proxy.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), a.config().Drain)
+	defer cancel()
+	err := a.front.Shutdown(ctx)
+	stop()
+	if err != nil {
+		a.log.Warn("calls were still in flight when the time to drain was over")
+		return a.front.Close()
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, inbound.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// isTerminal says whether people read w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// watch applies changes of the file, by itself and on SIGHUP, until ctx ends.
+func (a *app) watch(ctx context.Context, signal <-chan os.Signal) error {
+	if a.watcher == nil {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.watcher.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-signal:
+				_ = a.watcher.Reload(ctx) // reported
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}

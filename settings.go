@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"retryproxy/access"
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/config"
+	"retryproxy/policy"
+	"retryproxy/proxy"
+)
+
+// buildSettings turns a configuration into the rules of calls; all that can fail
+// fails here, before anything is swapped.
+func buildSettings(cfg *config.Config, own []netip.AddrPort) (*proxy.Settings, error) {
+	policies, err := cfg.Policies()
+	if err != nil {
+		return nil, err
+	}
+	clients, err := access.NewClients(clientsConfig(cfg))
+	if err != nil {
+		return nil, err
+	}
+	guard := access.NewGuard(access.GuardConfig{
+		Private: cfg.Destinations.Private, Allow: cfg.Destinations.Allow, Deny: cfg.Destinations.Deny,
+		Listeners: own, Interfaces: interfaces(),
+	})
+	s := &proxy.Settings{
+		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Clients: clients, Guard: guard,
+		Headers: proxy.HeaderNames{
+			Keys: cfg.Headers.IdempotencyKey, RetryCount: cfg.Headers.RetryCount, Shop: cfg.Headers.Shop,
+			ShopTier: cfg.Headers.ShopTier, Task: cfg.Headers.TaskType, Timeout: cfg.Headers.Timeout,
+		},
+		Shops: map[string]proxy.Shop{}, Upgrade: policy.NewHosts(cfg.UpgradeToHTTPS),
+		Body: proxy.BodyLimits{
+			Limit: int64(cfg.Body.Limit), Hold: int64(cfg.Body.Hold), Stream: cfg.Body.Over == "stream",
+		},
+		MaxWait: cfg.Slots.MaxWait, TunnelIdle: cfg.Limits.TunnelIdle,
+		KeyTTL: cfg.Idempotency.TTL, MaxResponse: int64(cfg.Idempotency.MaxResponse),
+	}
+	for name, shop := range cfg.Shops {
+		s.Shops[name] = proxy.Shop{Tier: shop.Tier}
+	}
+	for _, p := range cfg.Destinations.ConnectPorts {
+		s.ConnectPorts = append(s.ConnectPorts, uint16(p))
+	}
+	for i := range cfg.Routes {
+		rt, err := route(&cfg.Routes[i])
+		if err != nil {
+			return nil, err
+		}
+		s.Routes = append(s.Routes, rt)
+	}
+	return s, nil
+}
+
+// clientsConfig says who may use the proxy, and under which names it is called.
+func clientsConfig(cfg *config.Config) access.ClientsConfig {
+	c := access.ClientsConfig{Allow: cfg.Clients.Allow, Trusted: cfg.Clients.Trusted}
+	for name, u := range cfg.Clients.Users {
+		c.Users = append(c.Users, access.User{
+			Name: name, Hash: string(u.Hash), Labels: attempt.Labels{Shop: u.Shop, ShopTier: u.ShopTier, TaskType: u.TaskType},
+		})
+	}
+	c.Hosts = append(append(c.Hosts, cfg.Listen.Hosts...), proxyAddrs(cfg)...)
+	for i := range cfg.Routes {
+		if h := cfg.Routes[i].Host; h != "" {
+			c.Hosts = append(c.Hosts, h)
+		}
+	}
+	return c
+}
+
+// proxyAddrs are the configured addresses of the proxy.
+func proxyAddrs(cfg *config.Config) []string {
+	out := []string{cfg.Listen.Proxy}
+	for _, l := range cfg.Listeners {
+		out = append(out, l.Addr)
+	}
+	return out
+}
+
+// interfaces are this machine's own addresses.
+func interfaces() []netip.Addr {
+	var out []netip.Addr
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// route parses the base URLs of a reverse route.
+func route(r *config.Route) (proxy.Route, error) {
+	out := proxy.Route{Name: r.Name, Prefix: strings.TrimSuffix(r.Prefix, "/"), Host: r.Host, StripPrefix: r.StripPrefix, CrossSite: r.CrossSite}
+	for _, base := range r.Upstreams {
+		u, err := url.Parse(base)
+		if err != nil {
+			return out, fmt.Errorf("routes %s: %w", r.Name, err)
+		}
+		out.Upstreams = append(out.Upstreams, proxy.Origin{
+			Scheme: u.Scheme, Authority: u.Host, Path: strings.TrimSuffix(u.EscapedPath(), "/"),
+		})
+	}
+	return out, nil
+}
+
+// configuredHosts are the upstreams that always get a metric label of their own.
+func configuredHosts(cfg *config.Config) []string {
+	var out []string
+	add := func(scheme, host string) {
+		port := map[string]string{"http": ":80", "https": ":443"}[scheme]
+		if strings.Contains(host, "*") {
+			return
+		}
+		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+			port = ""
+		}
+		out = append(out, strings.ToLower(host)+port)
+	}
+	for i := range cfg.Routes {
+		for _, base := range cfg.Routes[i].Upstreams {
+			if u, err := url.Parse(base); err == nil {
+				add(u.Scheme, u.Host)
+			}
+		}
+	}
+	for _, h := range cfg.UpgradeToHTTPS {
+		add("https", h)
+	}
+	return out
+}
+
+func shopConfig(cfg *config.Config) breaker.ShopConfig {
+	s := cfg.Breakers.Shop
+	return breaker.ShopConfig{IdenticalFailures: s.IdenticalFailures, ProbeEvery: s.ProbeEvery}
+}

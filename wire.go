@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"retryproxy/admin"
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/cli"
+	"retryproxy/config"
+	"retryproxy/idempotency"
+	"retryproxy/inbound"
+	"retryproxy/internal/spool"
+	"retryproxy/limiter"
+	"retryproxy/proxy"
+	"retryproxy/store/memory"
+	"retryproxy/telemetry"
+	"retryproxy/upstream"
+)
+
+const (
+	keptAnswer    = 8 << 10 // bytes of a waiting call's last answer in memory
+	clientIdle    = 2 * time.Minute
+	upstreamIdle  = 60 * time.Second
+	idlePerHost   = 256
+	idleTotal     = 2048
+	responseBytes = 256 << 10 // of an upstream's header
+	hostLabels    = 20        // hosts beyond the configured ones that get a metric label
+)
+
+// options are what tests replace: the network.
+type options struct {
+	log     *slog.Logger
+	level   *slog.LevelVar
+	listen  func(addr string) (net.Listener, error)
+	dial    func(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
+	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// app is everything that runs, wired from one configuration.
+type app struct {
+	options
+	parse func(data []byte) (*config.Config, error) // for reloads, flags included
+	life  context.Context                           // ends with the process
+
+	cfg      atomic.Pointer[config.Config]
+	watcher  *config.Watcher
+	draining atomic.Bool
+
+	metrics *telemetry.Metrics
+	store   idempotency.Store
+	shops   *breaker.Shops
+	limiter *limiter.Limiter
+	up      *upstream.Client
+	proxy   *proxy.Proxy
+	front   *inbound.Server
+
+	proxies []proxyListener
+	admins  []adminListener
+}
+
+type proxyListener struct {
+	net.Listener
+	on *inbound.Listener
+}
+
+type adminListener struct {
+	net.Listener
+	handler http.Handler
+}
+
+func (a *app) config() *config.Config { return a.cfg.Load() }
+
+// newApp builds all parts; nothing listens yet. hard ends all attempts at once.
+func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
+	a := &app{options: o, life: hard}
+	a.cfg.Store(cfg)
+	if a.listen == nil {
+		a.listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if a.level == nil {
+		a.level = new(slog.LevelVar)
+	}
+	settings, err := buildSettings(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	a.metrics = telemetry.New(telemetry.Config{Version: version, Hosts: configuredHosts(cfg), HostLimit: hostLabels})
+	a.store = memory.New(memory.Config{
+		Entries: cfg.Idempotency.Entries, Bytes: int64(cfg.Idempotency.Bytes), MaxResponse: int(cfg.Idempotency.MaxResponse),
+	})
+	a.shops = breaker.NewShops(shopConfig(cfg))
+	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
+	bodies := spool.New(spool.Config{
+		Memory: int64(cfg.Body.Memory), MemoryTotal: int64(cfg.Body.MemoryTotal), DiskTotal: int64(cfg.Body.DiskTotal), Dir: cfg.Body.Dir,
+	})
+	a.up = upstream.New(upstream.Config{
+		Resolve: a.resolve, Dial: a.dial, Guard: a.guard, TLS: &tls.Config{RootCAs: cfg.TLS.Roots()},
+		IdlePerHost: idlePerHost, IdleTotal: idleTotal, IdleTimeout: upstreamIdle, HeaderBytes: responseBytes,
+	})
+	a.front = a.server(cfg)
+	a.proxy = proxy.New(hard, proxy.Deps{
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Store: a.store,
+		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
+		Spool:   bodies, Answers: bodies.Sharing(keptAnswer),
+		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
+			a.front.ServeInside(c, from.Listener, from.Client, t)
+		},
+		Hooks: a.hooks(), Log: a.log,
+	}, settings)
+	a.front.Handler = a.proxy.Serve
+	a.metrics.Watch(a.sources())
+	return a, a.setSwitch(cfg)
+}
+
+// open listens on every address of the configuration, or on none.
+func (a *app) open() (err error) {
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	cfg := a.config()
+	proxies := append([]config.Listener{{Addr: cfg.Listen.Proxy}}, cfg.Listeners...)
+	for _, p := range proxies {
+		l, err := a.listen(p.Addr)
+		if err != nil {
+			return err
+		}
+		labels := attempt.Labels{Shop: p.Shop, ShopTier: p.ShopTier, TaskType: p.TaskType}
+		a.proxies = append(a.proxies, proxyListener{l, &inbound.Listener{Addr: l.Addr().String(), Labels: labels}})
+	}
+	for addr, handler := range map[string]http.Handler{
+		cfg.Listen.Admin: admin.New(a.adminDeps()), cfg.Listen.Health: admin.Health(a.adminDeps()),
+	} {
+		if addr == "" {
+			continue
+		}
+		l, err := a.listen(addr)
+		if err != nil {
+			return err
+		}
+		a.admins = append(a.admins, adminListener{l, handler})
+	}
+	settings, err := buildSettings(cfg, a.own())
+	if err == nil {
+		a.proxy.Apply(settings) // now with the real ports, so that loops are seen
+	}
+	return err
+}
+
+// own are the addresses we listen on: a call to one of them is a loop.
+func (a *app) own() []netip.AddrPort {
+	var out []netip.AddrPort
+	add := func(l net.Listener) {
+		if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
+			out = append(out, at)
+		}
+	}
+	for _, l := range a.proxies {
+		add(l)
+	}
+	for _, l := range a.admins {
+		add(l)
+	}
+	return out
+}
+
+// banner tells a person what runs where.
+func (a *app) banner() cli.Info {
+	cfg := a.config()
+	i := cli.Info{
+		Version: version, Proxy: a.proxies[0].Addr().String(), Admin: cfg.Listen.Admin, Health: cfg.Listen.Health,
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: true, Warnings: cfg.Warnings(),
+	}
+	for _, l := range a.proxies[1:] {
+		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
+	}
+	for _, r := range cfg.Routes {
+		i.Routes = append(i.Routes, cli.Route{From: r.Host + r.Prefix, To: strings.Join(r.Upstreams, ", ")})
+	}
+	return i
+}
+
+// server is the client side.
+func (a *app) server(cfg *config.Config) *inbound.Server {
+	return &inbound.Server{
+		Allow:         func(addr netip.Addr) bool { return a.proxy.Settings().Clients.Allows(addr) },
+		HeaderTimeout: cfg.Limits.HeaderTimeout, IdleTimeout: clientIdle,
+		HeaderBytes: int(cfg.Limits.HeaderBytes), Connections: cfg.Limits.Connections,
+		ErrorLog: func(msg string, args ...any) { a.log.Warn(msg, args...) },
+	}
+}
+
+// guard judges an address on the rules in force, just before it is dialled.
+func (a *app) guard(addr netip.AddrPort, exempt bool) error {
+	return a.proxy.Settings().Guard.Check(addr, exempt)
+}
+
+// hooks feed log and metrics.
+func (a *app) hooks() proxy.Hooks {
+	m := a.metrics
+	return proxy.Hooks{
+		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
+		Tunnel: m.Tunnel, Suspect: m.Suspect, Shop: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Call: func(s *attempt.Summary) {
+			m.Call(s)
+			telemetry.LogCall(a.log, s)
+		},
+	}
+}
+
+// breakerEvent tells of a state change, and lets a recovered host's shops go.
+func (a *app) breakerEvent(e breaker.Event) {
+	a.log.Warn("breaker", "scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
+	if e.Scope == "host" && e.To == breaker.Closed {
+		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
+			a.breakerEvent(*shop)
+		}
+	}
+}
+
+// sources are what the metrics ask at each scrape.
+func (a *app) sources() telemetry.Sources {
+	return telemetry.Sources{
+		Records: a.store.Stats,
+		Waiting: a.waiting,
+		InFlight: func() map[string]int {
+			out := map[string]int{}
+			for _, h := range a.limiter.Hosts(time.Now()) {
+				out[h.Host] = h.InFlight
+			}
+			return out
+		},
+		Breakers: func() []telemetry.Breaker {
+			var out []telemetry.Breaker
+			for _, h := range a.limiter.Hosts(time.Now()) {
+				out = append(out, telemetry.Breaker{Scope: "host", Host: h.Host, State: h.Breaker.State})
+			}
+			for _, s := range a.shops.Tripped() {
+				out = append(out, telemetry.Breaker{Scope: "shop", Host: s.Host, State: breaker.Open})
+			}
+			return out
+		},
+	}
+}
+
+// waiting counts the waiting calls by cause.
+func (a *app) waiting() map[string]int {
+	out := map[string]int{}
+	for _, c := range a.proxy.Calls() {
+		if c.State == "waiting" {
+			out[c.Cause]++
+		}
+	}
+	return out
+}
+
+// close gives back what newApp built.
+func (a *app) close() {
+	for _, l := range a.proxies {
+		_ = l.Close()
+	}
+	for _, l := range a.admins {
+		_ = l.Close()
+	}
+	_ = a.front.Close()
+	a.up.Close()
+	_ = a.store.Close()
+}
