@@ -94,7 +94,7 @@ func (a *app) explain(q admin.Question) (any, error) {
 
 // explainOffline answers by a configuration that does not run.
 func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
-	settings, err := buildSettings(cfg, nil)
+	settings, err := buildSettings(cfg, addresses{})
 	if err != nil {
 		return nil, err
 	}

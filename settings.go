@@ -17,7 +17,7 @@ import (
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
 // fails here, before anything is swapped.
-func buildSettings(cfg *config.Config, own []netip.AddrPort) (*proxy.Settings, error) {
+func buildSettings(cfg *config.Config, own addresses) (*proxy.Settings, error) {
 	policies, err := cfg.Policies()
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func buildSettings(cfg *config.Config, own []netip.AddrPort) (*proxy.Settings, e
 	}
 	guard := access.NewGuard(access.GuardConfig{
 		Private: cfg.Destinations.Private, Allow: cfg.Destinations.Allow, Deny: cfg.Destinations.Deny,
-		Listeners: own, Interfaces: interfaces(),
+		Proxies: own.proxies, Others: own.others, Interfaces: interfaces(),
 	})
 	s := &proxy.Settings{
 		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Clients: clients, Guard: guard,
@@ -58,6 +58,9 @@ func buildSettings(cfg *config.Config, own []netip.AddrPort) (*proxy.Settings, e
 	}
 	return s, nil
 }
+
+// addresses are those we really listen on: a call to one of them is a loop.
+type addresses struct{ proxies, others []netip.AddrPort }
 
 // clientsConfig says who may use the proxy, and under which names it is called.
 func clientsConfig(cfg *config.Config) access.ClientsConfig {

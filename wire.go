@@ -89,7 +89,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.level == nil {
 		a.level = new(slog.LevelVar)
 	}
-	settings, err := buildSettings(cfg, nil)
+	settings, err := buildSettings(cfg, addresses{})
 	if err != nil {
 		return nil, err
 	}
@@ -157,21 +157,20 @@ func (a *app) open() (err error) {
 	return err
 }
 
-// own are the addresses we listen on: a call to one of them is a loop.
-func (a *app) own() []netip.AddrPort {
-	var out []netip.AddrPort
-	add := func(l net.Listener) {
-		if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil {
-			out = append(out, at)
-		}
-	}
+// own are the addresses we listen on.
+func (a *app) own() (own addresses) {
 	for _, l := range a.proxies {
-		add(l)
+		own.proxies = append(own.proxies, addressOf(l))
 	}
 	for _, l := range a.admins {
-		add(l)
+		own.others = append(own.others, addressOf(l))
 	}
-	return out
+	return own
+}
+
+func addressOf(l net.Listener) netip.AddrPort {
+	at, _ := netip.ParseAddrPort(l.Addr().String()) // TCP: it is one
+	return at
 }
 
 // banner tells a person what runs where.

@@ -189,6 +189,9 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 		r = x.understand()
 	}
 	e.way(x)
+	if r == nil {
+		r = x.literalDenied()
+	}
 	if r == nil && x.call.Length > x.set.Body.Limit {
 		r = x.overLimit(nil)
 	}
@@ -205,9 +208,26 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 	e.Outcomes = x.outcomes(e.Switch)
 }
 
+// literalDenied judges a destination that is an address, as dialling it would.
+// What a name resolves to is known only then.
+func (x *exchange) literalDenied() *refusal {
+	t := &x.hops[0].target
+	addr, err := netip.ParseAddr(t.Host)
+	if err != nil {
+		return nil
+	}
+	if err := x.set.Guard.Check(netip.AddrPortFrom(addr, t.Port), t.Exempt); err != nil {
+		return x.deniedBy(err)
+	}
+	return nil
+}
+
 func (e *Explanation) refused(x *exchange, r *refusal) {
 	if e.Refused == nil {
 		e.Refused = &Refused{x.refusalStatus(r), r.reason, r.detail}
+	}
+	if r.reason == "loop" {
+		e.Notes = append(e.Notes, "to ask about a route, give its path alone")
 	}
 }
 
@@ -359,6 +379,8 @@ func (e *Explanation) key(x *exchange) {
 		e.KeyWhy = "none was sent (" + strings.Join(x.set.Headers.Keys, ", ") + ")"
 	case e.KeyHonoured:
 		e.KeyWhy = "it goes upstream, and a repeat of this call here is answered from its record"
+	case !x.sends.key && policy.Platform(host):
+		e.KeyWhy = host + " is a known platform, which gets none of our headers; a repeat of this call here is still answered from its record"
 	case !x.sends.key:
 		e.KeyWhy = "it does not go upstream (forward_headers); a repeat of this call here is still answered from its record"
 	default:

@@ -118,34 +118,40 @@ func (x *exchange) outcomes(at string) []WouldLeadTo {
 }
 
 // imagine judges one outcome of the first attempt as the path would, decides,
-// and decides once more as if no retry were left.
+// and decides once more as if every attempt had ended so and none were left.
 func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
-	t := o.result()
 	x.past, x.nxHost = nil, false
-	t.verdict = x.judge(t)
-	x.past = attempt.History{{N: 1, Count: x.number(), Host: x.hops[0].host, Verdict: t.verdict}}
-	if t.Response != nil {
-		x.past[0].Status = t.Response.Status
-	}
-	if x.body.stream != nil {
-		x.body.stream.used = t.Outcome.Phase >= classify.PhaseSent || t.Response != nil
-	}
+	t := x.pretend(o)
 	f := x.facts(t, x.started, 0.5)
 	f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
 	next := decide(&f)
-	f.Left = 0
 	out := WouldLeadTo{
 		Outcome: o.words, Reason: t.verdict.Reason, Class: t.verdict.Class.String(), Basis: string(t.verdict.Basis),
 		Executed: t.verdict.Executed.String(), Next: next.Do.String(), Why: next.Reason,
 	}
 	if next.Do == Retry {
 		out.WaitMS = next.At.Sub(f.Now).Milliseconds()
-	}
-	if next.Do == Retry || next.Do == Deliver {
+		t = x.pretend(o)
+		f.Verdict, f.Left = t.verdict, 0
 		next = decide(&f)
 	}
 	out.InTheEnd = x.ending(t, next)
 	return out
+}
+
+// pretend makes an attempt with that outcome part of the history.
+func (x *exchange) pretend(o *imagined) *tried {
+	t := o.result()
+	if x.body.stream != nil {
+		x.body.stream.used = t.Outcome.Phase >= classify.PhaseSent || t.Response != nil
+	}
+	t.verdict = x.judge(t)
+	a := attempt.Attempt{N: len(x.past) + 1, Count: x.number(), Host: x.hops[0].host, Verdict: t.verdict}
+	if t.Response != nil {
+		a.Status = t.Response.Status
+	}
+	x.past = append(x.past, a)
+	return t
 }
 
 // ending is the answer that conclude would give.
