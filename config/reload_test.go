@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"retryproxy/breaker"
+	"retryproxy/limiter"
 )
 
 func TestCheckReload(t *testing.T) {
@@ -93,5 +96,24 @@ func TestRouteNames(t *testing.T) {
 	c := parse(t, `routes: [{prefix: /pdd, upstreams: ["https://a.test"]}, {host: b.test, upstreams: ["https://a.test"], strip_prefix: false}]`)
 	if c.Routes[0].Name != "pdd" || c.Routes[1].Name != "b.test" || !c.Routes[0].StripPrefix || c.Routes[1].StripPrefix {
 		t.Errorf("routes = %+v, want names pdd and b.test, strip_prefix true unless written", c.Routes)
+	}
+}
+
+func TestLimiter(t *testing.T) {
+	got := parse(t, "slots: {max_in_flight: 9}\nretry_limits: {global: off}").Limiter()
+	want := limiter.Config{
+		MaxInFlight: 9, MaxWait: 30 * time.Second, MaxWaiting: 10000,
+		Breaker: breaker.Config{
+			ConsecutiveFailures: 5, FailureRatio: 0.5, MinCalls: 20, Window: 10 * time.Second,
+			Open: 500 * time.Millisecond, OpenMax: 5 * time.Second, Probes: 1,
+		},
+		Buckets: limiter.Buckets{
+			Global:   limiter.Limit{Off: true},
+			TaskType: limiter.Limit{Rate: 50.0 / 60, Burst: 50, Share: 0.2},
+			Shop:     limiter.Limit{Rate: 5.0 / 60, Burst: 5, Share: 0.2},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Limiter (-want +got):\n%s", diff)
 	}
 }

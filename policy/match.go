@@ -24,8 +24,12 @@ type Matcher struct {
 	zone      *time.Location
 }
 
-// NewMatcher compiles m; its hours are those of zone. It fails with ErrHours.
+// NewMatcher compiles m; its hours are those of zone, nil is UTC. It fails with
+// ErrHours.
 func NewMatcher(m Match, zone *time.Location) (*Matcher, error) {
+	if zone == nil {
+		zone = time.UTC
+	}
 	c := &Matcher{
 		taskType: m.TaskType, shop: m.Shop, shopTier: m.ShopTier, path: m.Path, operation: m.Operation,
 		method: lower(m.Method), host: NewHosts(m.Host),

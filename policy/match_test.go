@@ -167,6 +167,13 @@ func TestHourRangeInZone(t *testing.T) {
 	}
 }
 
+func TestHourRangeWithoutZone(t *testing.T) {
+	m, err := NewMatcher(Match{Hours: []HourRange{{2, 6}}}, nil)
+	if err != nil || !m.Match(&Attrs{}, at(3, 0)) {
+		t.Errorf("NewMatcher without a zone = %v, want hours in UTC", err)
+	}
+}
+
 func TestHourRangeBounds(t *testing.T) {
 	for _, r := range []HourRange{{-1, 5}, {24, 5}, {3, 25}, {3, -1}, {4, 4}} {
 		if _, err := NewMatcher(Match{Hours: []HourRange{r}}, time.UTC); !errors.Is(err, ErrHours) {

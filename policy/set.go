@@ -15,9 +15,6 @@ type Set struct {
 // NewSet compiles policies, the default one last; hour ranges are read in zone,
 // nil is UTC. It fails with ErrSet or ErrHours.
 func NewSet(policies []*Policy, zone *time.Location) (*Set, error) {
-	if zone == nil {
-		zone = time.UTC
-	}
 	if len(policies) == 0 || !policies[len(policies)-1].Match.all() {
 		return nil, ErrSet
 	}
