@@ -5,12 +5,23 @@
 package inbound
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
 	"retryproxy/attempt"
 	"retryproxy/message"
 )
+
+// ErrAnswered: the call already has its answer, or left HTTP behind.
+var ErrAnswered = errors.New("inbound: the call is already answered")
+
+// controlIdle bounds the writing of interim answers and of heads that open a
+// tunnel: a few bytes, for which the handler names no patience.
+const controlIdle = 30 * time.Second
 
 // Form is the form of the request-target (RFC 9112 section 3.2).
 type Form uint8
@@ -37,12 +48,22 @@ type Tunnel struct {
 	CallID    string
 }
 
+// Bad says why a request is refused before anybody looks at what it wants.
+type Bad struct {
+	Status int    // what to answer
+	Reason string // bad_request, header_too_large or client_denied
+	Detail string // for people; holds nothing of the request
+}
+
+func bad(status int, detail string) *Bad { return &Bad{status, "bad_request", detail} }
+
 // Call is one request of a client. It belongs to the goroutine that runs the
-// Handler and ends when the Handler returns.
+// Handler and ends when the Handler returns; only Read and CloseRead may be
+// used from another one, and Request.Fields may be kept.
 type Call struct {
-	// Request as received: Fields include Connection and all hop-by-hop fields,
-	// Host is in Authority. Scheme is empty in origin-form. Body is nil; the
-	// content is read with Read.
+	// Request as received: Fields include Connection, Expect and all hop-by-hop
+	// fields, Host is in Authority. Scheme is empty in origin-form. Body is nil;
+	// the content is read with Read.
 	Request  message.Request
 	Form     Form
 	Client   netip.AddrPort
@@ -51,8 +72,111 @@ type Call struct {
 	Received time.Time
 	// Length is the declared length of the content, -1: chunked, 0: none.
 	Length int64
-	// KeepAlive is false when the connection ends after this answer.
+	// KeepAlive is false when the connection ends after this answer. The handler
+	// may clear it before it answers.
 	KeepAlive bool
+	// Bad is set when the request could not be parsed or is not allowed. The
+	// handler answers it all the same; then the connection ends.
+	Bad *Bad
+	// BodyIdle is how long Read waits for the next bytes; 0: for ever.
+	BodyIdle time.Duration
 
-	conn *conn
+	conn   *conn
+	expect bool
 }
+
+// Context ends when the client is found gone or the server closes hard. There
+// is one per connection, so it outlives the call.
+func (c *Call) Context() context.Context { return c.conn.ctx }
+
+// Read reads the content, without its transfer coding; io.EOF at its end,
+// possibly together with the last bytes. The first Read lets a client go on
+// that waits for 100 Continue. Errors wrap one of ErrBodyMalformed,
+// ErrBodyShort, ErrBodyStalled and ErrBodyStopped, or ErrClient.
+func (c *Call) Read(p []byte) (int, error) {
+	k := c.conn
+	if k.expecting.CompareAndSwap(true, false) && !k.in.pending() {
+		err := k.interim(appendStatus(nil, 100, ""), nil)
+		if err != nil && !errors.Is(err, ErrAnswered) {
+			return 0, err
+		}
+	}
+	return k.body.read(p, c.BodyIdle)
+}
+
+// CloseRead gives the content up: a Read in progress and all later ones fail
+// with ErrBodyStopped. The connection ends with the answer.
+func (c *Call) CloseRead() { c.conn.body.end() }
+
+// Trailers are the fields after the content, once Read gave io.EOF.
+func (c *Call) Trailers() message.Fields { return c.conn.body.trailers }
+
+// Watch is called once the content has been read: from then until the answer
+// Context ends when the client goes away. A client that closes only its sending
+// side counts as gone too, as with net/http: it cannot be told from one that
+// closed. A client that has sent its next request is watched no longer.
+func (c *Call) Watch() {
+	if k := c.conn; k.body.done.Load() && !k.answered {
+		k.watch.start(c.Received)
+	}
+}
+
+// Interim sends a 1xx other than 100 and 101; HTTP/1.0 clients get none.
+func (c *Call) Interim(status int, f message.Fields) error {
+	if status <= 101 || status > 199 {
+		return fmt.Errorf("inbound: %d is no interim status to pass on", status)
+	}
+	if c.Request.Version == "1.0" {
+		return nil
+	}
+	return c.conn.interim(appendStatus(nil, status, ""), f)
+}
+
+// AcceptConnect answers a CONNECT with 200 and fields, and hands the connection
+// over. It is the handler's until the handler returns; then it is closed.
+func (c *Call) AcceptConnect(fields message.Fields) (*Stream, error) {
+	head := appendStatus(nil, 200, "Connection established")
+	return c.conn.handOver(append(appendFields(head, fields), "\r\n"...))
+}
+
+// Upgrade passes a 101 on and hands the connection over, as AcceptConnect does.
+// The content of the request must have been read. Upgrade comes from r, else
+// from the request; the rest of r but its fields is left alone.
+func (c *Call) Upgrade(r *message.Response) (*Stream, error) {
+	head := appendFields(appendStatus(nil, 101, r.Reason), r.Fields)
+	if !r.Fields.Has("Upgrade") {
+		head = appendField(head, "Upgrade", c.Request.Fields.Get("Upgrade"))
+	}
+	return c.conn.handOver(append(head, "Connection: Upgrade\r\n\r\n"...))
+}
+
+// Answer writes the one answer of the call and closes r.Body. n counts the
+// bytes of content written. It frames by r.Length, else chunked, else (HTTP/1.0)
+// by the end of the connection; Date is added when absent; Connection,
+// Content-Length and Transfer-Encoding in r.Fields are not written.
+//
+// What the body gives is written as soon as the body has no more at hand; one
+// that can tell has a method Buffered() int. An error of the body is returned
+// as it is, after the connection was reset so that the client sees it. An error
+// of the client, also that it takes nothing for idle, wraps ErrClient.
+func (c *Call) Answer(r *message.Response, idle time.Duration) (n int64, err error) {
+	defer func() { _ = r.Body.Close() }()
+	k := c.conn
+	if !k.claim() {
+		return 0, ErrAnswered
+	}
+	if r.Status < 200 || r.Status > 999 {
+		k.abort()
+		return 0, fmt.Errorf("inbound: %d is no status for an answer", r.Status)
+	}
+	a := answer{conn: k, res: r, idle: idle}
+	a.frame(c)
+	a.begin(c)
+	defer a.free()
+	if err = a.send(); err != nil {
+		k.abort()
+	}
+	return a.sent, err
+}
+
+var _ io.Reader = (*Call)(nil)
