@@ -3,6 +3,8 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -196,6 +198,21 @@ func clientTLS(base *tls.Config) *tls.Config {
 	return cfg
 }
 
+// honest is a connection below TLS. crypto/tls takes its FIN for a clean end
+// even without close_notify, but anybody on the way can send a FIN (RFC 9112
+// section 9.8).
+type honest struct{ net.Conn }
+
+var errNoNotify = fmt.Errorf("%w: no close_notify", io.ErrUnexpectedEOF)
+
+func (h honest) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	if err == io.EOF {
+		err = errNoNotify
+	}
+	return n, err
+}
+
 // secure does the TLS handshake. An upgrade needs HTTP/1.1, so only that is
 // offered for one.
 func (c *Client) secure(ctx context.Context, o opened, t *Target, upgrade bool) (opened, *tls.Conn) {
@@ -205,7 +222,7 @@ func (c *Client) secure(ctx context.Context, o opened, t *Target, upgrade bool) 
 	if upgrade {
 		cfg.NextProtos = cfg.NextProtos[1:]
 	}
-	tc := tls.Client(o.nc, cfg)
+	tc := tls.Client(honest{o.nc}, cfg)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = o.nc.Close()
 		o.phase, o.fault, o.err = classify.PhaseTLS, tlsFault(err), err

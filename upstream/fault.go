@@ -123,7 +123,7 @@ func outOfResources(err error) bool {
 // detail is what people get to read of an error: with the address, as far as
 // the error does not name it itself.
 func detail(remote netip.AddrPort, err error) string {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return remote.String() + " closed the connection"
 	}
 	if _, ok := errors.AsType[*net.OpError](err); ok || !remote.IsValid() {

@@ -141,7 +141,8 @@ func appendTrailers(b []byte, fields message.Fields) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-// write sends b. A peer that takes a little within idle has not stood still.
+// write sends b. A peer that has taken a little within idle gets as much time
+// again: when in that time it stopped cannot be seen.
 func (u *upload) write(b []byte) error {
 	for {
 		if err := u.arm(); err != nil {
@@ -178,13 +179,12 @@ func (u *upload) handOver() {
 	if u.answered {
 		return
 	}
-	by := earlier(u.header, u.deadline)
-	switch u.fault {
-	case classify.FaultNone:
-	case classify.FaultReset:
+	by := longAgo
+	switch {
+	case u.fault == classify.FaultNone:
+		by = earlier(u.header, u.deadline)
+	case u.fault == classify.FaultReset && u.sent.Load() > 0:
 		by = time.Now().Add(lastWords)
-	default:
-		by = longAgo
 	}
 	if err := u.cn.nc.SetReadDeadline(by); err != nil || u.ctx.Err() != nil {
 		u.cn.interrupt()
