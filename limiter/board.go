@@ -176,22 +176,23 @@ func (b *board) judge(t *Ticket) {
 	case g.waiting > b.config.MaxWaiting && t.joined.Equal(b.now):
 		b.refuse(t, RefusedSlot)
 	case t.group != nil && g.open(b.now):
-		if at, _ := b.tokensAt(t, b.now); at.IsZero() || t.late(at) {
+		if at, _ := b.tokensAt(t, b.now, (*bucket).plannedBefore); at.IsZero() || t.late(at) {
 			b.refuse(t, RefusedTokens)
 		}
 	}
 }
 
 // tokensAt is when a retry that may start at start has a token from every
-// bucket, and the bucket that is last; zero: one never has.
-func (b *board) tokensAt(t *Ticket, start time.Time) (at time.Time, last *bucket) {
+// bucket, and the bucket that is last; zero: one never has. Of those that are
+// not in line yet, planned tells how many are served before.
+func (b *board) tokensAt(t *Ticket, start time.Time, planned func(*bucket, *Ticket) int) (at time.Time, last *bucket) {
 	at = start
 	for _, k := range t.buckets {
 		if k == nil || k.limit.Off {
 			continue
 		}
 		b.refill(k)
-		there := b.date(k, b.ahead(k, t, start)+1)
+		there := b.date(k, b.ahead(k, t)+planned(k, t)+1, b.quietUntil(k, start))
 		if there.IsZero() {
 			return there, k
 		}
@@ -208,7 +209,10 @@ func (b *board) tokensAt(t *Ticket, start time.Time) (at time.Time, last *bucket
 // grant starts a call that is in line.
 func (b *board) grant(t *Ticket) {
 	g, cause := t.gate, t.gate.stop
-	if cause == "" {
+	switch {
+	case t.joined.Equal(b.now):
+		cause = t.cause
+	case cause == "":
 		cause = causeTokens
 	}
 	answer := Answer{Cause: cause, AtGate: t.atGate + g.clock(b.now) - t.mark}
@@ -261,11 +265,11 @@ func (b *board) refuse(t *Ticket, reason string) {
 	case RefusedBreaker:
 		answer.At = t.gate.reopens(b.config.Breaker.Open, b.now)
 	case RefusedTokens:
-		at, k := b.tokensAt(t, b.later(t.start))
+		at, k := b.tokensAt(t, b.later(t.start), (*bucket).plannedAhead)
 		if answer.At = at; k != nil {
 			answer.Dimension = k.dimension.String()
 		}
-	case RefusedPause:
+	case RefusedPause, RefusedDeadline:
 		answer.At = t.start
 	}
 	if t.stage == inLine {

@@ -37,6 +37,10 @@ func (b *Buckets) of(d dimension) Limit { return [...]Limit{b.Global, b.TaskType
 // enough is what counts as one token: dates are computed in floats.
 const enough = 1 - 1e-6
 
+// noise is what float arithmetic may add to a date, in nanoseconds: it must not
+// make a round one uneven.
+const noise = 1e-3
+
 // never is further away than any deadline.
 const never = 100 * 365 * 24 * time.Hour
 
@@ -45,6 +49,7 @@ type bucket struct {
 	dimension dimension
 	name      string
 	limit     Limit
+	rate      rate.Limit // at present
 	tokens    *rate.Limiter
 	fresh     traffic
 
@@ -63,7 +68,7 @@ type labels [dimensions]*bucket
 
 func newBucket(d dimension, name string, limit Limit, seq uint64) *bucket {
 	k := &bucket{
-		dimension: d, name: strings.Clone(name), limit: limit,
+		dimension: d, name: strings.Clone(name), limit: limit, rate: rate.Limit(limit.Rate),
 		tokens:  rate.NewLimiter(rate.Limit(limit.Rate), limit.Burst),
 		planned: newLine(sooner), lines: map[*gate]*queue{}, parked: map[*group]bool{},
 	}
@@ -89,12 +94,14 @@ func (b *board) has(k *bucket) bool {
 		return true
 	}
 	b.refill(k)
-	if k.alarm.at.IsZero() && k.tokens.TokensAt(b.now) >= enough {
+	switch {
+	case !k.alarm.at.IsZero():
+		return false
+	case k.tokens.TokensAt(b.now) >= enough:
 		return true
 	}
-	if k.wanted = true; k.alarm.at.IsZero() {
-		b.agenda.set(&k.alarm, b.date(k, 1))
-	}
+	k.wanted = true
+	b.agenda.set(&k.alarm, b.date(k, 1, b.now))
 	return false
 }
 
@@ -118,17 +125,18 @@ func (b *board) giveBack(k *bucket) {
 	}
 }
 
-// date is when the nth token from now is there, rounded up; zero: never.
-func (b *board) date(k *bucket, n int) time.Time {
-	missing := float64(n) - k.tokens.TokensAt(b.now)
+// date is when the nth token is there if none is taken before from, rounded
+// up; zero: never.
+func (b *board) date(k *bucket, n int, from time.Time) time.Time {
+	missing := float64(n) - k.tokens.TokensAt(from)
 	if missing <= 1-enough && k.limit.Burst > 0 {
-		return b.now
+		return from
 	}
-	wait := math.Ceil(missing / float64(k.tokens.Limit()) * float64(time.Second))
+	wait := math.Ceil(missing/float64(k.rate)*float64(time.Second) - noise)
 	if k.limit.Burst < 1 || !(wait < float64(never)) {
 		return time.Time{}
 	}
-	return b.now.Add(max(time.Duration(wait), 1))
+	return from.Add(max(time.Duration(wait), 1))
 }
 
 // refill brings the rate in line with the fresh traffic.
@@ -137,40 +145,72 @@ func (b *board) refill(k *bucket) {
 	if k.limit.Share > 0 {
 		want = max(want, rate.Limit(k.limit.Share*k.fresh.rate(b.now)))
 	}
-	if want == k.tokens.Limit() {
+	if want == k.rate {
 		return
 	}
+	k.rate = want
 	k.tokens.SetLimitAt(b.now, want)
 	if k.wanted {
-		b.agenda.set(&k.alarm, b.date(k, 1))
+		b.agenda.set(&k.alarm, b.date(k, 1, b.now))
 	}
 }
 
-// configure applies a changed limit; the tokens stay, as far as they fit.
+// configure applies a changed limit; the tokens stay, as far as they fit. A
+// limit that was off begins full.
 func (b *board) configure(k *bucket, limit Limit) {
 	if limit == k.limit {
 		return
 	}
-	if k.limit = limit; limit.Burst != k.tokens.Burst() {
+	switch {
+	case k.limit.Off:
+		k.tokens = rate.NewLimiter(k.rate, limit.Burst)
+	case limit.Burst != k.limit.Burst:
 		k.tokens.SetBurstAt(b.now, limit.Burst)
 	}
+	k.limit = limit
 	b.refill(k)
 	b.agenda.set(&k.alarm, time.Time{})
 	k.wake(b)
 }
 
-// ahead is how many retries are served by this bucket before t, if t may start
-// at start: those in line with an earlier turn whose gate lets calls through,
-// and those planned for an earlier date.
-func (b *board) ahead(k *bucket, t *Ticket, start time.Time) int {
-	n := 0
+// ahead is how many retries in line this bucket serves before t: those with an
+// earlier turn whose gate lets calls through.
+func (b *board) ahead(k *bucket, t *Ticket) (n int) {
 	for g, q := range k.lines {
 		if g.open(b.now) {
 			n += q.rank(t)
 		}
 	}
-	if start.After(b.now) {
-		n += k.planned.rank(t)
+	return n
+}
+
+// quietUntil is when the next token may be taken: what flows into a full bucket
+// until then is lost.
+func (b *board) quietUntil(k *bucket, start time.Time) time.Time {
+	if len(k.lines) > 0 {
+		return b.now
+	}
+	if x, ok := k.planned.first(); ok && x.start.Before(start) {
+		return x.start
+	}
+	return start
+}
+
+// plannedBefore is how many retries are planned for an earlier start than t's.
+func (k *bucket) plannedBefore(t *Ticket) int { return k.planned.rank(t) }
+
+// plannedAhead is how many of these have an earlier turn as well: t overtakes
+// the others in line. It walks the plan, so it is asked only before a refusal.
+func (k *bucket) plannedAhead(t *Ticket) (n int) {
+	for _, block := range k.planned.blocks {
+		for _, x := range block {
+			if !sooner(x, t) {
+				return n
+			}
+			if earlier(x, t) {
+				n++
+			}
+		}
 	}
 	return n
 }

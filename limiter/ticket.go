@@ -12,7 +12,7 @@ type Ticket struct {
 	buckets labels // that a retry needs a token of
 
 	stage stage
-	start time.Time // not before; with a pause later than the claim's
+	start time.Time // not before; not in the past when made, with a pause later than the claim's
 	cause string    // of the wait until start
 	alarm alarm     // at start, while planned
 	group *group    // a retry's, while in line

@@ -49,11 +49,11 @@ func (b *board) view(t *Ticket) View {
 	g, cause := t.gate, b.waitsFor(t)
 	switch cause {
 	case causeTokens:
-		at, k := b.tokensAt(t, b.now)
+		at, k := b.tokensAt(t, b.now, (*bucket).plannedBefore)
 		if k == nil {
 			k = b.global
 		}
-		return View{cause, k.dimension.String(), b.ahead(k, t, b.now) + 1, at}
+		return View{cause, k.dimension.String(), b.ahead(k, t) + 1, at}
 	case causeBreaker:
 		_, at := g.breaker.Allow(b.now)
 		return View{Cause: cause, Place: b.placeAt(g, t), At: at}
@@ -97,14 +97,14 @@ func (b *board) limitView(k *bucket) BucketView {
 	b.refill(k)
 	v := BucketView{
 		Dimension: k.dimension.String(), Name: k.name, Off: k.limit.Off,
-		Rate: float64(k.tokens.Limit()), Burst: k.tokens.Burst(), Tokens: k.tokens.TokensAt(b.now), Planned: k.planned.size,
+		Rate: float64(k.rate), Burst: k.limit.Burst, Tokens: k.tokens.TokensAt(b.now), Planned: k.planned.size,
 	}
 	for g, q := range k.lines {
 		if g.open(b.now) {
 			v.Waiting += q.size
 		}
 	}
-	if at := b.date(k, 1); at.After(b.now) {
+	if at := b.date(k, 1, b.now); at.After(b.now) {
 		v.NextAt = at
 	}
 	return v

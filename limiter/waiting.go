@@ -17,15 +17,18 @@ func (b *board) ticket(c *Claim, g *gate) *Ticket {
 // prepare fills what follows from the claim.
 func (b *board) prepare(t *Ticket) {
 	c := &t.claim
+	t.start = b.now
 	t.turn = c.Priority - min(max(c.Retries, 0), maxPromotion)
 	if c.Arrived.IsZero() {
 		c.Arrived = b.now
 	}
 	c.MaxWait = min(c.MaxWait, b.config.MaxWait)
-	t.start, t.cause = c.NotBefore, c.Cause
+	if c.NotBefore.After(b.now) {
+		t.start, t.cause = c.NotBefore, c.Cause
+	}
 	if c.Retry {
 		t.buckets = b.labels(c)
-		if until := b.pauses.until(c.Host, c.Shop); until.After(b.later(t.start)) {
+		if until := b.pauses.until(c.Host, c.Shop); until.After(t.start) {
 			t.start, t.cause = until, causePause
 		}
 	}
@@ -51,7 +54,7 @@ type forecast struct {
 
 // foresee looks ahead for a ticket that stands nowhere yet.
 func (b *board) foresee(t *Ticket) forecast {
-	start := b.later(t.start)
+	start := t.start
 	if t.late(start) {
 		return forecast{start, t.tooLate(), ""}
 	}
@@ -65,7 +68,10 @@ func (b *board) foresee(t *Ticket) forecast {
 	case !ok, !t.claim.Retry:
 		return forecast{at: start}
 	}
-	at, k := b.tokensAt(t, start)
+	at, k := b.tokensAt(t, start, (*bucket).plannedBefore)
+	if at.IsZero() || t.late(at) {
+		at, k = b.tokensAt(t, start, (*bucket).plannedAhead)
+	}
 	if at.IsZero() || t.late(at) {
 		return forecast{at, RefusedTokens, k.dimension.String()}
 	}
