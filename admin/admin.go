@@ -16,7 +16,7 @@ import (
 	"retryproxy/limiter"
 )
 
-// Deps are what the listener shows and hands on. All but Token and Hosts are
+// Deps are what the listener shows and hands on. All but Token are
 // required.
 type Deps struct {
 	Calls func() []*attempt.Summary        // in progress and recent
@@ -39,9 +39,8 @@ type Deps struct {
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
-	Token string // wanted as Bearer for everything under /api; empty: none
-	// Hosts says whether a Host header that is not loopback may be used here.
-	Hosts func(authority string) bool
+	Token string                      // wanted as Bearer for everything under /api; empty: none
+	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
 }
 
 // index is the text of the root.

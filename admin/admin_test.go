@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"retryproxy/access"
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
@@ -73,6 +74,10 @@ type fake struct {
 
 // deps are the Deps of f.
 func (f *fake) deps() Deps {
+	hosts, err := access.NewClients(access.ClientsConfig{Hosts: []string{"admin.example"}})
+	if err != nil {
+		panic(err)
+	}
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "retryproxy_test_total"})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(counter)
@@ -117,7 +122,7 @@ func (f *fake) deps() Deps {
 		},
 		Metrics: registry,
 		Ready:   func() (bool, string) { return f.notYet == "", f.notYet },
-		Hosts:   func(h string) bool { return h == "admin.example:9090" },
+		Hosts:   hosts.AllowedHost,
 	}
 }
 

@@ -3,9 +3,7 @@ package admin
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 )
 
@@ -24,26 +22,12 @@ func secured(next http.Handler) http.Handler {
 // reach us by a name it controls (DNS rebinding).
 func (s *server) checkHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !loopback(r.Host) && (s.Hosts == nil || !s.Hosts(r.Host)) {
+		if !s.Hosts(r.Host) {
 			fail(w, http.StatusForbidden, "client_denied", "this Host is not served here (listen.hosts)")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// loopback says whether a Host header names this machine to itself.
-func loopback(authority string) bool {
-	host := authority
-	if h, _, err := net.SplitHostPort(authority); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }
 
 // sameSite refuses orders that a browser sends from another site's page.

@@ -21,7 +21,11 @@ type WouldLeadTo struct {
 	Next     string `json:"next"`              // deliver, retry, stop
 	Why      string `json:"why"`               // the reason of that
 	WaitMS   int64  `json:"wait_ms,omitempty"` // retry: about
-	InTheEnd Ending `json:"in_the_end"`        // when no attempt brings anything better
+	// When no attempt brings anything better: how many there are, how long that
+	// takes, and what the client gets.
+	Attempts int    `json:"attempts"`
+	AfterMS  int64  `json:"after_ms"`
+	InTheEnd Ending `json:"in_the_end"`
 }
 
 // Ending is what the client gets.
@@ -117,26 +121,46 @@ func (x *exchange) outcomes(at string) []WouldLeadTo {
 	return list
 }
 
-// imagine judges one outcome of the first attempt as the path would, decides,
-// and decides once more as if every attempt had ended so and none were left.
+// imagine makes a call whose every attempt ends so: judged, decided and waited
+// for as on the path, in time that only counts.
 func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
 	x.past, x.nxHost = nil, false
-	t := x.pretend(o)
-	f := x.facts(t, x.started, 0.5)
-	f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
-	next := decide(&f)
-	out := WouldLeadTo{
-		Outcome: o.words, Reason: t.verdict.Reason, Class: t.verdict.Class.String(), Basis: string(t.verdict.Basis),
-		Executed: t.verdict.Executed.String(), Next: next.Do.String(), Why: next.Reason,
+	out := WouldLeadTo{Outcome: o.words}
+	for now := x.started; ; {
+		t := x.pretend(o)
+		now = now.Add(x.takes(t))
+		f := x.facts(t, now, 0.5)
+		f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
+		next := decide(&f)
+		if len(x.past) == 1 {
+			out.judged(&t.verdict, &next, now)
+		}
+		if next.Do != Retry {
+			out.Attempts, out.AfterMS, out.InTheEnd = len(x.past), now.Sub(x.started).Milliseconds(), x.ending(t, next)
+			return out
+		}
+		now = next.At
 	}
-	if next.Do == Retry {
-		out.WaitMS = next.At.Sub(f.Now).Milliseconds()
-		t = x.pretend(o)
-		f.Verdict, f.Left = t.verdict, 0
-		next = decide(&f)
+}
+
+// judged notes what the first attempt leads to.
+func (w *WouldLeadTo) judged(v *classify.Verdict, d *Decision, now time.Time) {
+	w.Reason, w.Class, w.Basis, w.Executed = v.Reason, v.Class.String(), string(v.Basis), v.Executed.String()
+	w.Next, w.Why = d.Do.String(), d.Reason
+	if d.Do == Retry {
+		w.WaitMS = d.At.Sub(now).Milliseconds()
 	}
-	out.InTheEnd = x.ending(t, next)
-	return out
+}
+
+// takes is how long an attempt lasts that runs into a time-out; others take no time.
+func (x *exchange) takes(t *tried) time.Duration {
+	switch {
+	case t.Outcome.Fault != classify.FaultTimeout:
+		return 0
+	case t.Outcome.Phase < classify.PhaseSent:
+		return x.policy.ConnectTimeout
+	}
+	return x.policy.PerTryTimeout
 }
 
 // pretend makes an attempt with that outcome part of the history.

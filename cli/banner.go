@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Info is what the start banner tells.
+type Info struct {
+	Version  string
+	Config   string   // file; empty: the built-in configuration
+	Proxy    string   // address that is listened on
+	Admin    string   // empty: none
+	Health   string   // empty: none
+	Extra    []string // further listeners, such as "127.0.0.1:8117 (shop s17)"
+	Routes   []Route
+	Upgrade  []string // upgrade_to_https
+	Users    bool     // credentials are needed
+	Memory   bool     // keys are kept in memory only
+	Warnings []string
+}
+
+// Route is one way of the reverse mode.
+type Route struct{ From, To string }
+
+// Banner says where the proxy listens and what to paste to use it.
+func Banner(w io.Writer, i Info) {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	from := i.Config
+	if from == "" {
+		from = "the built-in configuration (retryproxy check prints it)"
+	}
+	line("retryproxy %s on %s", i.Version, from)
+	at := "http://" + dialable(i.Proxy)
+	for _, l := range [...][2]string{{"proxy", at}, {"admin", i.Admin}, {"health", i.Health}} {
+		if l[1] != "" {
+			line("  %-7s %s", l[0], withScheme(l[1]))
+		}
+	}
+	for _, l := range i.Extra {
+		line("  proxy   http://%s", l)
+	}
+	b.WriteString(paste(at, i.Users))
+	for _, r := range i.Routes {
+		line("  route   %s  ->  %s", at+r.From, r.To)
+	}
+	if len(i.Upgrade) > 0 {
+		line("  For full retries of https platforms call http://, TLS is spoken upstream: %s", strings.Join(i.Upgrade, ", "))
+	}
+	line("  Through HTTPS_PROXY only the connection is retried; use http:// as above, or a route.")
+	if i.Memory {
+		line("  Idempotency keys are kept in memory: a restart forgets them.")
+	}
+	for _, text := range i.Warnings {
+		line("  warning: %s", text)
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
+func withScheme(addr string) string {
+	if strings.Contains(addr, "://") {
+		return addr
+	}
+	return "http://" + dialable(addr)
+}
+
+// paste are the lines that make clients use the proxy. curl reads http_proxy in
+// lower case only.
+func paste(at string, users bool) string {
+	if users {
+		at = strings.Replace(at, "http://", "http://USER:PASSWORD@", 1)
+	}
+	return fmt.Sprintf(`
+  bash        export http_proxy=%[1]s HTTP_PROXY=%[1]s
+  PowerShell  $env:HTTP_PROXY = "%[1]s"
+  curl        curl -x %[1]s http://example.com/
+
+`, at)
+}

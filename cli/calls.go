@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"retryproxy/attempt"
+)
+
+// call is a call as the admin API shows it, as far as it is printed here.
+type call struct {
+	ID, Mode, Policy, State, Result, Reason, Detail string
+
+	NextAt   time.Time `json:"next_at"`
+	Cause    string
+	Place    int
+	Status   int
+	Executed string
+
+	Labels             attempt.Labels
+	User, Client       string
+	Method, Host, Path string
+	KeyHash            string `json:"key_hash"`
+
+	Started    time.Time
+	DurationMS int64 `json:"duration_ms"`
+	Previous   int   `json:"previous_attempts"`
+	Attempts   []tried
+}
+
+// tried is one attempt of a call.
+type tried struct {
+	N                     int
+	Started               time.Time
+	DurationMS            int64 `json:"duration_ms"`
+	Class, Reason, Detail string
+	Status                int
+	DelayMS               int64 `json:"delay_ms"`
+	Cause, Host, Basis    string
+	Executed              string
+	RetryAfterMS          int64 `json:"retry_after_ms"`
+}
+
+// Calls lists the waiting and recent calls of a running proxy.
+func Calls(args []string, env Env) int {
+	f := newFlags("calls", env)
+	r := f.remote()
+	query := url.Values{}
+	for name, help := range map[string]string{
+		"shop": "only of this `shop`", "host": "only to this `host`, with or without a port",
+		"state": "only in this `state`: running, waiting, done", "task_type": "only of this `type`",
+	} {
+		f.Func(strings.ReplaceAll(name, "_", "-"), help, func(v string) error { query.Set(name, v); return nil })
+	}
+	limit := f.Uint("limit", 50, "at most so `many`")
+	raw := f.Bool("json", false, "print the JSON of the admin API")
+	if _, code, ok := f.parse(args, 0, 0); !ok {
+		return code
+	}
+	query.Set("limit", strconv.FormatUint(uint64(*limit), 10))
+	c, err := r.client(env)
+	if err != nil {
+		return env.failed(err)
+	}
+	if err := c.printCalls(env, "/api/v1/calls?"+query.Encode(), *raw); err != nil {
+		return env.failed(err)
+	}
+	return OK
+}
+
+// printCalls prints a list of calls as a table, or as it came.
+func (c *client) printCalls(env Env, path string, raw bool) error {
+	if raw {
+		text, err := c.do("GET", path, nil)
+		if err == nil {
+			_, err = env.Stdout.Write(text)
+		}
+		return err
+	}
+	var calls []call
+	if err := c.get(path, &calls); err != nil {
+		return err
+	}
+	if len(calls) == 0 {
+		fmt.Fprintln(env.Stdout, "no such calls")
+		return nil
+	}
+	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\tTRIES\tWHAT")
+	for i := range calls {
+		k := &calls[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%d\t%s\n", k.ID, k.Started.Local().Format("15:04:05"), k.State,
+			k.Method, k.Host, k.Path, orDash(k.Policy), orDash(k.Labels.Shop), len(k.Attempts), k.what())
+	}
+	return w.Flush()
+}
+
+// what says in a few words how the call stands.
+func (k *call) what() string {
+	switch {
+	case k.State == "done":
+		return strings.TrimSpace(fmt.Sprintf("%d %s %s", k.Status, k.Result, unless(k.Reason, "ok")))
+	case k.Cause == "":
+		return ""
+	}
+	text := "for " + k.Cause
+	if k.Place > 0 {
+		text += fmt.Sprintf(", place %d", k.Place)
+	}
+	if !k.NextAt.IsZero() {
+		text += ", until " + k.NextAt.Local().Format("15:04:05")
+	}
+	return text
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// unless gives s, or nothing where it says nothing.
+func unless(s, nothing string) string {
+	if s == nothing {
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,180 @@
+// Package cli answers one question: what does a command that was typed print, and how does it end?
+//
+// Commands are functions of their arguments and an Env. What needs a proxy in
+// this process (serve, demo, explaining a configuration) comes in as a func.
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"retryproxy/config"
+	"retryproxy/message"
+)
+
+// Exit codes.
+const (
+	OK      = 0
+	Failure = 1
+	Usage   = 2 // also a bad configuration
+)
+
+// Env is what a command has of the world.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	Version        string // set by -ldflags; empty: the build info's
+	Defaults       []byte // the built-in configuration
+
+	Serve, Demo func(args []string) int
+	// Explain says what a proxy with this configuration would do; the answer
+	// has the JSON of the admin API.
+	Explain func(c *config.Config, q Question) (any, error)
+}
+
+// Question is a call that is asked about but not made.
+type Question struct {
+	Method string
+	URL    string // absolute, or a path for a route, or host:port for CONNECT
+	Fields message.Fields
+	Body   []byte
+}
+
+// command is one line of the usage. Without run it belongs to a later version.
+type command struct {
+	name, args, help string
+	run              func(args []string, env Env) int
+}
+
+func commands() []command {
+	return []command{
+		{"serve", "[-config f] [-listen a] [-route /p=url] [-upgrade host]", "run the proxy", serve},
+		{"demo", "[-serve]", "a proxy, a misbehaving upstream and a walk-through", demo},
+		{"check", "[-config f]", "check a configuration and print it with all defaults", Check},
+		{"explain", "[-config f | -admin a] [-json] [-X M] [-H h] [-d body] URL", "what would become of a call, without making it", Explain},
+		{"health", "[-admin a]", "ask a running proxy whether it takes calls", Health},
+		{"calls", "[-shop s] [-host h] [-state s] [-task-type t] [-limit n] [-json]", "waiting and recent calls of a running proxy", Calls},
+		{"why", "ID|KEY", "what became of a call, decision by decision", Why},
+		{"retries", "[on|off|observe] [-for 30m] [-host h] [-shop s] [-task-type t]", "show or turn the switch of a running proxy", Retries},
+		{"hash-password", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
+		{"version", "", "print the version", Version},
+		{"ca", "", "certificates for opening tunnels", nil},
+		{"doctor", "", "find out why calls fail", nil},
+		{"deadletters", "", "calls that were given up", nil},
+		{"preset", "", "test a preset", nil},
+		{"report", "", "what retries saved", nil},
+		{"simulate", "", "try a policy on a simulated outage", nil},
+	}
+}
+
+// Run runs the command that args name; without any it serves.
+func Run(args []string, env Env) int {
+	if len(args) == 0 {
+		return serve(nil, env)
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		PrintUsage(env.Stdout)
+		return OK
+	}
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		if c.run == nil {
+			return env.wrong("%s: not in this version", c.name)
+		}
+		return c.run(args[1:], env)
+	}
+	PrintUsage(env.Stderr)
+	return env.wrong("%q is not a command", args[0])
+}
+
+func serve(args []string, env Env) int { return env.Serve(args) }
+func demo(args []string, env Env) int  { return env.Demo(args) }
+
+// PrintUsage lists all commands.
+func PrintUsage(w io.Writer) {
+	fmt.Fprint(w, "retryproxy stands before upstreams and repeats calls that failed for a passing reason.\n\nUsage: retryproxy COMMAND\n\n")
+	for _, c := range commands() {
+		help := c.help
+		if c.run == nil {
+			help += " (not in this version)"
+		}
+		fmt.Fprintf(w, "  %s\n      %s\n", strings.TrimSpace(c.name+" "+c.args), help)
+	}
+	fmt.Fprint(w, `
+Commands about a running proxy ask its admin listener: -admin host:port, else
+RETRYPROXY_ADMIN, else the one of the configuration (-config f, else the
+built-in one). A token comes from RETRYPROXY_TOKEN or the configuration.
+Exit codes: 0 well, 1 failure, 2 wrong usage or configuration.
+`)
+}
+
+// wrong reports wrong usage.
+func (e Env) wrong(format string, args ...any) int {
+	fmt.Fprintf(e.Stderr, "retryproxy: "+format+"\n", args...)
+	return Usage
+}
+
+// failed reports a failure; wrong usage or configuration is told apart by its type.
+func (e Env) failed(err error) int {
+	fmt.Fprintf(e.Stderr, "retryproxy: %v\n", err)
+	if _, bad := errors.AsType[*usageError](err); bad {
+		return Usage
+	}
+	return Failure
+}
+
+// usageError is an error that ends with Usage.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// flags are those of one command.
+type flags struct {
+	*flag.FlagSet
+	env Env
+}
+
+func newFlags(name string, env Env) flags {
+	f := flag.NewFlagSet("retryproxy "+name, flag.ContinueOnError)
+	f.SetOutput(env.Stderr)
+	return flags{f, env}
+}
+
+// parse reads flags and arguments in any order. When ok is false the command
+// ends with code: a wrong flag, a wrong number of arguments, or -h.
+func (f flags) parse(args []string, least, most int) (rest []string, code int, ok bool) {
+	for {
+		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return nil, OK, false
+		} else if err != nil {
+			return nil, Usage, false
+		}
+		if f.NArg() == 0 {
+			break
+		}
+		rest, args = append(rest, f.Arg(0)), f.Args()[1:]
+	}
+	if len(rest) < least || len(rest) > most {
+		f.Usage()
+		return nil, f.env.wrong("%s: want %s", strings.TrimPrefix(f.Name(), "retryproxy "), wanted(least, most)), false
+	}
+	return rest, OK, true
+}
+
+// wanted says how many arguments a command takes.
+func wanted(least, most int) string {
+	switch {
+	case most == 0:
+		return "no argument"
+	case least == 0:
+		return "at most one argument"
+	}
+	return "one argument"
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// askFor is how long a running proxy may take to answer.
+const askFor = 10 * time.Second
+
+// errNotFound is wrapped where the proxy says 404.
+var errNotFound = errors.New("not found")
+
+// client asks the admin listener of a running proxy.
+type client struct {
+	base, token string
+	http        http.Client
+}
+
+// remote are the flags of all commands about a running proxy.
+type remote struct{ admin, config *string }
+
+func (f flags) remote() remote {
+	return remote{
+		f.String("admin", "", "`address` of the admin listener"),
+		f.String("config", "", "configuration `file` that names the admin listener and its token"),
+	}
+}
+
+// client finds the admin listener: by flag, environment, configuration.
+func (r remote) client(env Env) (*client, error) {
+	addr, token := *r.admin, env.Getenv("RETRYPROXY_TOKEN")
+	if addr == "" {
+		addr = env.Getenv("RETRYPROXY_ADMIN")
+	}
+	if addr == "" || *r.config != "" {
+		c, err := env.load(*r.config)
+		if err != nil {
+			return nil, err
+		}
+		if addr == "" {
+			addr = c.Listen.Admin
+		}
+		if token == "" {
+			token = string(c.Admin.Token)
+		}
+	}
+	return newClient(addr, token)
+}
+
+// newClient talks to host:port or http://host:port. The environment's proxy is
+// not used: it may well be the one that is asked about.
+func newClient(addr, token string) (*client, error) {
+	if addr == "" {
+		return nil, &usageError{errors.New("the configuration has no admin listener (listen.admin)")}
+	}
+	base := strings.TrimSuffix(addr, "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + dialable(base)
+	}
+	if u, err := url.Parse(base); err != nil || u.Host == "" {
+		return nil, &usageError{fmt.Errorf("%q is no address of an admin listener", addr)}
+	}
+	return &client{base, token, http.Client{Timeout: askFor, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
+}
+
+// dialable turns an address to listen on into one to call: any address is loopback.
+func dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || err == nil && ip.IsUnspecified() && ip.Unmap().Is4():
+		host = "127.0.0.1"
+	case err == nil && ip.IsUnspecified():
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// do sends a request and gives the body of a 2xx; an error says what the proxy said.
+func (c *client) do(method, path string, order any) ([]byte, error) {
+	var body io.Reader
+	if order != nil {
+		text, err := json.Marshal(order)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequest(method, c.base+path, body) //nolint:noctx // the client has a time-out
+	if err != nil {
+		return nil, err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer from the admin listener: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	if err == nil && res.StatusCode > 299 {
+		err = refusedBy(c.base, res.StatusCode, text)
+	}
+	return text, err
+}
+
+// get decodes the answer to a GET into v.
+func (c *client) get(path string, v any) error {
+	text, err := c.do(http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
+}
+
+// refusedBy is the error of an answer that is no 2xx.
+func refusedBy(who string, status int, body []byte) error {
+	var p struct {
+		Detail string
+		Errors []string
+	}
+	if json.Unmarshal(body, &p) != nil || p.Detail == "" {
+		p.Detail, _, _ = strings.Cut(strings.TrimSpace(string(body)), "\n")
+	}
+	text := fmt.Sprintf("%s says %d: %s", who, status, strings.Join(append([]string{p.Detail}, p.Errors...), "\n"))
+	if status == http.StatusNotFound {
+		return fmt.Errorf("%w: %s", errNotFound, text)
+	}
+	return errors.New(text)
+}

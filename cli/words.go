@@ -1,0 +1,78 @@
+package cli
+
+// reasons tell in words why a call ended as it did.
+var reasons = map[string]string{
+	"ok":                   "all is well",
+	"manual_review":        "the outcome is unknown and a repeat would not be safe, so a person has to look",
+	"fail_permanent":       "a repeat cannot mend it",
+	"client_gone":          "the client left",
+	"body_not_replayable":  "the body was streamed and cannot be sent again",
+	"attempts_exhausted":   "all attempts that the policy allows failed",
+	"retry_after_too_long": "the upstream asked for more time than the call has",
+	"retry_limited":        "no retry token would be there in time",
+	"breaker_open":         "the host is cut off because it only failed",
+	"shop_breaker_open":    "this shop's calls there all failed alike, which needs a person",
+	"no_slot":              "no slot to the host became free in time",
+	"deadline_exceeded":    "the time for the call ran out",
+	"retries_off":          "retries are switched off",
+	"shutting_down":        "the proxy was shutting down",
+	"bad_request":          "the request was not valid",
+	"header_too_large":     "the request header was too large",
+	"auth_required":        "credentials were missing or wrong",
+	"client_denied":        "the client is not allowed to do that",
+	"destination_denied":   "the destination is not allowed",
+	"body_too_large":       "the body was too large to be repeated",
+	"key_busy":             "the same key was still being worked on",
+	"in_doubt":             "an earlier call with this key may have been executed",
+	"result_not_kept":      "the call was done, but its answer was not kept",
+	"key_mismatch":         "the key was used before for another request",
+	"loop":                 "the request came back to the proxy",
+	"local_resource":       "the proxy itself was out of resources",
+	"store_unavailable":    "the store of records was not available",
+	"store_full":           "the store of records was full",
+}
+
+func reasonText(reason string) string {
+	if text := reasons[reason]; text != "" {
+		return text + " (" + reason + ")"
+	}
+	return orDash(reason)
+}
+
+// basisText tells why a repeat is safe.
+func basisText(basis string) string {
+	switch basis {
+	case "method":
+		return "because its method is one that may be repeated"
+	case "key":
+		return "because its key keeps the upstream from acting twice"
+	case "not_sent":
+		return "because nothing had reached the upstream"
+	case "refused":
+		return "because the upstream said that it had not acted"
+	case "rule":
+		return "because the policy says so"
+	}
+	return "by " + orDash(basis)
+}
+
+// waitingFor tells what a wait was for.
+func waitingFor(cause string) string {
+	switch cause {
+	case "":
+		return ""
+	case "backoff":
+		return " of backoff"
+	case "retry_after":
+		return " that the upstream had asked for"
+	case "pause":
+		return " while the host had this shop pause"
+	case "tokens":
+		return " of waiting for a retry token"
+	case "gate":
+		return " of waiting for a slot"
+	case "breaker":
+		return " while the host was cut off"
+	}
+	return " of waiting for " + cause
+}
