@@ -92,6 +92,15 @@ func (m *Match) encode() *yaml.Node {
 	return n
 }
 
+// encode writes statuses as people do, without quotes.
+func (s *Statuses) encode() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, status := range *s {
+		n.Content = append(n.Content, plain(status))
+	}
+	return n
+}
+
 func encodeScalar(v reflect.Value) *yaml.Node {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Duration:

@@ -483,6 +483,9 @@ retry_policies: [{name: "x$${y}", match: {hour_range: [22-6, 1-2]}}]
 	if n := strings.Count(out, "<secret>"); n != 2 {
 		t.Errorf("Marshal has %d <secret>, want 2", n)
 	}
+	if !strings.Contains(out, "retry_statuses: [408, 425, 429, 5xx]\n") {
+		t.Error("Marshal does not write statuses as in the file")
+	}
 	hash := strings.Replace(out, "hash: <secret>", `hash: "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"`, 1)
 	again := parse(t, strings.Replace(hash, "<secret>", "t0ken", 1))
 	if diff := cmp.Diff(c, again, same); diff != "" {
