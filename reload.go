@@ -24,6 +24,9 @@ func (a *app) apply(data []byte) error {
 	if err := a.config().CheckReload(next); err != nil {
 		return err
 	}
+	if err := mayListen(next); err != nil {
+		return err
+	}
 	settings, err := buildSettings(next, a.own())
 	if err != nil {
 		return err

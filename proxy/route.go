@@ -122,6 +122,7 @@ func (x *exchange) direct(scheme, authority, path string) *refusal {
 	if err := x.set.Guard.CheckHost(h.target.Host); err != nil {
 		return x.deniedBy(err)
 	}
+	h.target.Exempt = x.set.Guard.Exempt(h.target.Host)
 	x.hops = append(x.one[:0], h)
 	return nil
 }
