@@ -1,7 +1,9 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +24,7 @@ type Stage struct {
 }
 
 // ErrPromise is wrapped by the error of a step that did not go as promised.
-var ErrPromise = errors.New("demo: the proxy did not do as promised")
+var ErrPromise = errors.New("the proxy did not do as promised")
 
 // walk is a walk in progress.
 type walk struct {
@@ -132,7 +134,7 @@ func collapsed(r reply) bool {
 
 const (
 	crowd    = 5 // bots before, and as many after the breaker opened
-	downTime = 3 * time.Second
+	downTime = 2 * time.Second
 )
 
 // outage: the breaker opens, calls wait it out.
@@ -148,7 +150,7 @@ func (w *walk) outage(ctx context.Context) error {
 	s, err := w.sendWaves(ctx, calls, downTime/6)
 	if seen := <-looked; err == nil {
 		fmt.Fprintf(w.out, "   $ curl http://%s/api/v1/breakers   (half way)\n   %s\n", w.Admin, shorten(seen, 300))
-		err = expect(strings.Contains(seen, "open"), "no breaker was open half way: %s", seen)
+		err = expect(strings.Contains(seen, `"state":"open"`), "no breaker was open half way: %s", seen)
 	}
 	if err != nil {
 		return err
@@ -177,7 +179,11 @@ func (w *walk) breakers(ctx context.Context, after time.Duration) string {
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	return string(body)
+	var compact bytes.Buffer
+	if json.Compact(&compact, body) != nil {
+		return string(body)
+	}
+	return compact.String()
 }
 
 // rest waits for d, or for the end of ctx.
@@ -199,7 +205,7 @@ func (w *walk) explain(context.Context) error {
 		return err
 	}
 	for line := range strings.Lines(text.String()) {
-		fmt.Fprintf(w.out, "   %s", line)
+		fmt.Fprintln(w.out, strings.TrimRight("   "+line, " \n"))
 	}
 	after, _ := w.Upstream.Counts()
 	return expect(before == after && text.Len() > 0, "explain sent %d requests", after-before)
