@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"testing"
 	"time"
 )
@@ -63,4 +66,43 @@ func TestTwoBotsWithOneKey(t *testing.T) {
 			t.Errorf("bodies %q and %q differ", a.Body, b.Body)
 		}
 	})
+}
+
+// A body that is not here within a second goes out as far as it came: holding
+// is for small answers, not a delay for slow ones.
+func TestHoldEndsAfterASecond(t *testing.T) {
+	slow := func(head, first, rest string) step {
+		return func(_ *scripted, c net.Conn, _ *request) bool {
+			io.WriteString(c, head+first)
+			time.Sleep(3 * time.Second)
+			io.WriteString(c, rest)
+			return true
+		}
+	}
+	for name, s := range map[string]step{
+		"sized":          slow("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", "hello", "world"),
+		"chunked":        slow("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n", "5\r\nworld\r\n0\r\n\r\n"),
+		"mid chunk line": slow("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\n5", "\r\nworld\r\n0\r\n\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				u := r.upstream("u1.test:80", s)
+				c := r.dial()
+				defer c.Close()
+				began := time.Now()
+				io.WriteString(c, rawRequest("GET", "http://u1.test/x", ""))
+				in := bufio.NewReader(c)
+				if _, err := in.Peek(1); err != nil {
+					t.Fatal(err)
+				}
+				r.between("first byte", time.Since(began), time.Second, time.Second)
+				got := readReply(in, "GET")
+				r.want(got, 200, u, 1)
+				r.between("end", time.Since(began), 3*time.Second, 3*time.Second)
+				if got.Body != "helloworld" || got.Err != nil {
+					t.Errorf("body = %q, %v, want helloworld", got.Body, got.Err)
+				}
+			})
+		})
+	}
 }

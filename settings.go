@@ -71,7 +71,9 @@ func clientsConfig(cfg *config.Config) access.ClientsConfig {
 		})
 	}
 	c.Hosts = append(append(c.Hosts, cfg.Listen.Hosts...), proxyAddrs(cfg)...)
-	c.Hosts = append(c.Hosts, cfg.Listen.Admin)
+	if cfg.Listen.Admin != "" {
+		c.Hosts = append(c.Hosts, cfg.Listen.Admin)
+	}
 	for i := range cfg.Routes {
 		if h := cfg.Routes[i].Host; h != "" {
 			c.Hosts = append(c.Hosts, h)

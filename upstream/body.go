@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"time"
 
 	"retryproxy/message"
 )
@@ -70,10 +72,33 @@ func (b *body) Read(p []byte) (n int, err error) {
 	default:
 		n, err = b.readPlain(p)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case b.paused(err):
+		return n, os.ErrDeadlineExceeded
+	default:
 		b.finish(err)
 	}
 	return n, b.err
+}
+
+// SetReadDeadline makes a Read that waits pause at t with os.ErrDeadlineExceeded;
+// the content can be read on afterwards. Zero ends that.
+func (b *body) SetReadDeadline(t time.Time) error {
+	if b.cn == nil {
+		return nil
+	}
+	b.cn.hold = t
+	if t.IsZero() && b.cn.idle == 0 {
+		return b.cn.readBy(t) // no later read would set it
+	}
+	return nil
+}
+
+// paused says whether a read ended because of SetReadDeadline alone.
+func (b *body) paused(err error) bool {
+	hold := b.cn.hold
+	return !hold.IsZero() && timedOut(err) && b.cn.ctx.Err() == nil && !time.Now().Before(hold)
 }
 
 // readPlain reads content that is delimited by length or by the connection.

@@ -24,6 +24,7 @@ type conn struct {
 	in   buffer
 	ctx  context.Context // of the attempt that has the connection
 	idle time.Duration   // how long a read may wait; 0: as the deadline says
+	hold time.Time       // reads of the body pause then; zero: they do not
 	cut  func()          // interrupt, made once
 	stop func() bool     // ends the watch on ctx; nil: ctx cannot end
 }
@@ -47,7 +48,7 @@ func (cn *conn) interrupt() { _ = cn.nc.SetDeadline(longAgo) }
 
 // begin ties the connection to an attempt.
 func (cn *conn) begin(ctx context.Context) {
-	cn.ctx, cn.idle = ctx, 0
+	cn.ctx, cn.idle, cn.hold = ctx, 0, time.Time{}
 	if ctx.Done() != nil {
 		cn.stop = context.AfterFunc(ctx, cn.cut)
 	}
@@ -78,10 +79,17 @@ func (cn *conn) writeBy(t time.Time) error {
 
 // wait starts the time that a read of the body may take.
 func (cn *conn) wait() error {
-	if cn.idle == 0 {
+	end := cn.hold
+	if cn.idle != 0 {
+		end = time.Now().Add(cn.idle)
+		if !cn.hold.IsZero() && cn.hold.Before(end) {
+			end = cn.hold
+		}
+	}
+	if end.IsZero() {
 		return nil
 	}
-	return cn.readBy(time.Now().Add(cn.idle))
+	return cn.readBy(end)
 }
 
 // read reads past the buffer, which is empty.
