@@ -26,9 +26,9 @@ type board struct {
 	pauses   pauses
 	agenda   agenda
 
-	touched []*gate         // where somebody may have become able to start
-	fresh   []*Ticket       // that got in line since the last settle, or must be judged anew
-	events  []breaker.Event // not yet reported
+	touched  []*gate         // where somebody may have become able to start
+	unjudged []*Ticket       // that got in line since the last settle, or come before the tokens again
+	events   []breaker.Event // not yet reported
 }
 
 func newBoard(config Config) *board {
@@ -84,16 +84,21 @@ func (b *board) serve() {
 			b.grant(t)
 		}
 	}
-	for _, t := range b.fresh {
+	for _, g := range b.touched {
+		if g.stop == causeBreaker && g.open(b.now) {
+			b.rejudge(g)
+		}
+	}
+	for _, t := range b.unjudged {
 		b.judge(t)
 	}
 	for _, g := range b.touched {
 		b.tidy(g)
 		g.touched = false
 	}
-	clear(b.fresh)
+	clear(b.unjudged)
 	clear(b.touched)
-	b.fresh, b.touched = b.fresh[:0], b.touched[:0]
+	b.unjudged, b.touched = b.unjudged[:0], b.touched[:0]
 }
 
 // next is the call with the earliest turn that can start at a touched gate.
@@ -187,7 +192,7 @@ func (b *board) judge(t *Ticket) {
 // not in line yet, planned tells how many are served before.
 func (b *board) tokensAt(t *Ticket, start time.Time, planned func(*bucket, *Ticket) int) (at time.Time, last *bucket) {
 	at = start
-	for _, k := range t.buckets {
+	for _, k := range t.sources {
 		if k == nil || k.limit.Off {
 			continue
 		}
@@ -204,58 +209,6 @@ func (b *board) tokensAt(t *Ticket, start time.Time, planned func(*bucket, *Tick
 		}
 	}
 	return at, last
-}
-
-// grant starts a call that is in line.
-func (b *board) grant(t *Ticket) {
-	g, cause := t.gate, t.gate.stop
-	switch {
-	case t.joined.Equal(b.now):
-		cause = t.cause
-	case cause == "":
-		cause = causeTokens
-	}
-	answer := Answer{Cause: cause, AtGate: t.atGate + g.clock(b.now) - t.mark}
-	b.unline(t)
-	answer.Grant = b.start(g, &t.claim, t.buckets)
-	b.end(t, answer)
-}
-
-// start takes what an attempt needs: slot, breaker's permission, tokens.
-func (b *board) start(g *gate, c *Claim, from labels) Grant {
-	p := place{}
-	var event *breaker.Event
-	if c.Tunnel {
-		p.pass, event = g.breaker.Dial(b.now)
-	} else {
-		p.pass, event = g.breaker.Start(c.ProbeTimeout, b.now)
-	}
-	b.note(event)
-	if c.Retry {
-		p.buckets = from
-		for _, k := range from {
-			b.take(k)
-		}
-	}
-	b.seq++
-	p.seq = b.seq
-	return g.enter(p)
-}
-
-// startable says whether a claim that has just come could start. Nobody waits
-// who could, so it takes nobody's turn.
-func (b *board) startable(g *gate, c *Claim, from labels) bool {
-	if b.blocker(g) != "" || (!c.Deadline.IsZero() && b.now.After(c.Deadline)) {
-		return false
-	}
-	if c.Retry {
-		for _, k := range from {
-			if !b.has(k) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // refuse ends a call with a reason and the best date known.
@@ -313,24 +266,17 @@ func (b *board) later(at time.Time) time.Time {
 	return b.now
 }
 
-// note keeps a change of state until it can be reported. A breaker that closes
-// brings its retries before the tokens.
+// note keeps a change of state until it can be reported.
 func (b *board) note(e *breaker.Event) {
-	if e == nil {
-		return
-	}
-	b.events = append(b.events, *e)
-	if e.To != breaker.Closed {
-		return
-	}
-	if g, ok := b.gates.look(e.Host); ok {
-		b.rejudge(g)
+	if e != nil {
+		b.events = append(b.events, *e)
 	}
 }
 
-// rejudge has every retry in line at a gate looked at for its tokens' date.
+// rejudge has every retry in line at a gate looked at for its tokens' date: the
+// gate's breaker no longer stands before it.
 func (b *board) rejudge(g *gate) {
 	if q := b.global.lines[g]; q != nil {
-		b.fresh = append(b.fresh, q.members()...)
+		b.unjudged = append(b.unjudged, q.members()...)
 	}
 }

@@ -63,8 +63,8 @@ type bucket struct {
 // queue is the part of a bucket's line that waits at one gate.
 type queue struct{ line[*Ticket] }
 
-// labels are the bucket for each dimension, nil where a call has no label.
-type labels [dimensions]*bucket
+// sources are the bucket for each dimension, nil where a call has no label.
+type sources [dimensions]*bucket
 
 func newBucket(d dimension, name string, limit Limit, seq uint64) *bucket {
 	k := &bucket{
@@ -245,7 +245,7 @@ func (b *board) bucket(d dimension, c *Claim) *bucket {
 	return k
 }
 
-func (b *board) labels(c *Claim) (of labels) {
+func (b *board) sources(c *Claim) (of sources) {
 	for d := range dimensions {
 		of[d] = b.bucket(d, c)
 	}

@@ -35,7 +35,7 @@ type gate struct {
 type place struct {
 	seq      uint64
 	pass     breaker.Pass
-	buckets  labels // that gave a token
+	sources  sources // that gave a token
 	reported bool
 }
 
@@ -97,19 +97,19 @@ func (g *gate) measure(stop string, now time.Time) {
 // next is when time alone changes something here: a deadline or a patience
 // ends, a probe is due or silent for too long. Zero: never.
 func (g *gate) next(now time.Time) (at time.Time) {
-	sooner := func(x time.Time) {
+	add := func(x time.Time) {
 		if !x.IsZero() && (at.IsZero() || x.Before(at)) {
 			at = x
 		}
 	}
 	if g.waiting > 0 || g.breaker.State(now) == breaker.HalfOpen {
-		sooner(g.breaker.Next(now))
+		add(g.breaker.Next(now))
 	}
 	if t, ok := g.deadlines.first(); ok {
-		sooner(t.claim.Deadline)
+		add(t.claim.Deadline)
 	}
 	if t, ok := g.patience.first(); ok && g.stop != "" {
-		sooner(now.Add(t.limit - g.clock(now)))
+		add(now.Add(t.limit - g.clock(now)))
 	}
 	return at
 }
@@ -149,6 +149,17 @@ func (g *gate) reopens(least time.Duration, now time.Time) time.Time {
 		return at
 	}
 	return now.Add(least)
+}
+
+// gate returns the gate of a host.
+func (b *board) gate(host string) *gate {
+	if g, ok := b.gates.get(host); ok {
+		return g
+	}
+	b.seq++
+	g := newGate(host, b.config.Breaker, b.seq)
+	b.gates.add(g.host, g)
+	return g
 }
 
 // gateWorth says what forgetting a gate would lose.

@@ -122,44 +122,6 @@ func (l *Limiter) Ask(c *Claim, now time.Time) (Answer, *Ticket) {
 	return b.ask(c)
 }
 
-func (b *board) ask(c *Claim) (Answer, *Ticket) {
-	g := b.gate(c.Host)
-	var from labels
-	if c.Retry {
-		from = b.labels(c)
-	} else {
-		b.count(c)
-	}
-	if !c.NotBefore.After(b.now) && !b.paused(c) && b.startable(g, c, from) {
-		if g.waiting > 0 || g.breaker.State(b.now) != breaker.Closed {
-			b.touch(g)
-		}
-		return Answer{Grant: b.start(g, c, from)}, nil
-	}
-	t := b.ticket(c, g)
-	b.admit(t)
-	b.settle()
-	if t.waits() {
-		return Answer{}, t
-	}
-	return t.answer, nil
-}
-
-// gate returns the gate of a host.
-func (b *board) gate(host string) *gate {
-	if g, ok := b.gates.get(host); ok {
-		return g
-	}
-	b.seq++
-	g := newGate(host, b.config.Breaker, b.seq)
-	b.gates.add(g.host, g)
-	return g
-}
-
-func (b *board) paused(c *Claim) bool {
-	return c.Retry && b.pauses.until(c.Host, c.Shop).After(b.now)
-}
-
 // Peek says when a claim could start as things stand, or why it would be
 // refused, so that a call can end at once instead of sleeping only to be
 // refused. Nothing is booked.
@@ -207,17 +169,6 @@ func (l *Limiter) Report(g Grant, r breaker.Result, now time.Time) {
 	}
 }
 
-func (b *board) report(g *gate, p *place, r breaker.Result) {
-	if p.reported {
-		return
-	}
-	p.reported = true
-	b.note(g.breaker.Report(p.pass, r, b.now))
-	if g.breaker.State(b.now) != breaker.Closed || len(b.events) > 0 {
-		b.touch(g)
-	}
-}
-
 // Release gives a slot back. Without a Report before, the attempt says nothing
 // about its host.
 func (l *Limiter) Release(g Grant, now time.Time) {
@@ -231,14 +182,6 @@ func (l *Limiter) Release(g Grant, now time.Time) {
 	}
 }
 
-func (b *board) release(g Grant, p *place) {
-	b.report(g.gate, p, breaker.Excluded)
-	g.gate.exit(g)
-	if g.gate.waiting > 0 {
-		b.touch(g.gate)
-	}
-}
-
 // Cancel gives a grant back whose attempt was never sent: the slot, the probe's
 // place, and the tokens.
 func (l *Limiter) Cancel(g Grant, now time.Time) {
@@ -248,7 +191,7 @@ func (l *Limiter) Cancel(g Grant, now time.Time) {
 	b := l.lock(now)
 	defer l.unlock()
 	if p := g.gate.find(g); p != nil {
-		for _, k := range p.buckets {
+		for _, k := range p.sources {
 			b.giveBack(k)
 		}
 		b.release(g, p)

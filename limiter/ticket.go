@@ -9,7 +9,7 @@ type Ticket struct {
 	turn    int    // effective priority: lower goes first
 	seq     uint64 // breaks ties between calls of the same age
 	gate    *gate
-	buckets labels // that a retry needs a token of
+	sources sources // that a retry needs a token of
 
 	stage stage
 	start time.Time // not before; not in the past when made, with a pause later than the claim's

@@ -392,7 +392,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	d := newDesk(t, tokens(off, off, Limit{Rate: 0, Burst: 2, Share: 0.1}))
 	kept := d.start(Claim{Shop: "kept", Retry: true})
 	d.l.Release(kept, d.now)
-	for i := range 2*maxLabels + 10 {
+	for i := range 2*maxLabels + 2 {
 		d.end(d.start(Claim{Shop: fmt.Sprint(i), TaskType: fmt.Sprint(i), Retry: i%2 == 0}), breaker.Excluded)
 		d.l.Pause(host, fmt.Sprint(i), at(time.Hour), d.now)
 	}

@@ -27,7 +27,7 @@ func (b *board) prepare(t *Ticket) {
 		t.start, t.cause = c.NotBefore, c.Cause
 	}
 	if c.Retry {
-		t.buckets = b.labels(c)
+		t.sources = b.sources(c)
 		if until := b.pauses.until(c.Host, c.Shop); until.After(t.start) {
 			t.start, t.cause = until, causePause
 		}
@@ -58,24 +58,25 @@ func (b *board) foresee(t *Ticket) forecast {
 	if t.late(start) {
 		return forecast{start, t.tooLate(), ""}
 	}
+	at, k := start, (*bucket)(nil)
+	if t.claim.Retry {
+		at, k = b.tokensAt(t, start, (*bucket).plannedBefore)
+		if at.IsZero() || t.late(at) {
+			at, k = b.tokensAt(t, start, (*bucket).plannedAhead)
+		}
+	}
 	ok, probe := t.gate.breaker.Allow(start)
 	switch {
-	case !ok && !probe.IsZero():
-		if t.claim.FailOpen || t.late(probe) || probe.Sub(start) > t.patience() {
-			return forecast{probe, RefusedBreaker, ""}
-		}
-		return forecast{at: probe}
-	case !ok, !t.claim.Retry:
-		return forecast{at: start}
-	}
-	at, k := b.tokensAt(t, start, (*bucket).plannedBefore)
-	if at.IsZero() || t.late(at) {
-		at, k = b.tokensAt(t, start, (*bucket).plannedAhead)
-	}
-	if at.IsZero() || t.late(at) {
+	case at.IsZero(), ok && t.late(at):
 		return forecast{at, RefusedTokens, k.dimension.String()}
+	case ok:
+		return forecast{at: at}
+	case probe.IsZero(): // a probe is out
+		return forecast{at: start}
+	case t.claim.FailOpen || t.late(probe) || probe.Sub(start) > t.patience():
+		return forecast{probe, RefusedBreaker, ""}
 	}
-	return forecast{at: at}
+	return forecast{at: probe}
 }
 
 // tooLate names the wait that does not fit.
@@ -90,7 +91,7 @@ func (t *Ticket) tooLate() string {
 func (b *board) plan(t *Ticket) {
 	t.stage = planned
 	t.gate.planned++
-	for _, k := range t.buckets {
+	for _, k := range t.sources {
 		if k != nil {
 			k.planned.insert(t)
 		}
@@ -101,7 +102,7 @@ func (b *board) plan(t *Ticket) {
 func (b *board) unplan(t *Ticket) {
 	t.stage = outside
 	t.gate.planned--
-	for _, k := range t.buckets {
+	for _, k := range t.sources {
 		if k != nil {
 			k.planned.remove(t)
 		}
@@ -128,7 +129,7 @@ func (b *board) join(t *Ticket) {
 	if t.claim.FailOpen {
 		g.failOpen[t] = true
 	}
-	b.fresh = append(b.fresh, t)
+	b.unjudged = append(b.unjudged, t)
 	b.touch(g)
 }
 
@@ -136,12 +137,12 @@ func (b *board) joinRetry(t *Ticket) {
 	g, task, shop := t.gate, t.claim.TaskType, t.claim.Shop
 	c := g.cells[task]
 	if c == nil {
-		c = newCell(t.buckets[dimTaskType])
+		c = newCell(t.sources[dimTaskType])
 		g.cells[task] = c
 	}
-	t.group = c.group(shop, t.buckets[dimShop])
+	t.group = c.group(shop, t.sources[dimShop])
 	t.group.insert(t)
-	for _, k := range t.buckets {
+	for _, k := range t.sources {
 		if k == nil {
 			continue
 		}
@@ -184,7 +185,7 @@ func (b *board) unlineRetry(t *Ticket) {
 	if len(p.cell.groups) == 0 {
 		delete(g.cells, t.claim.TaskType)
 	}
-	for _, k := range t.buckets {
+	for _, k := range t.sources {
 		if k != nil {
 			b.unqueue(k, g, t)
 		}
