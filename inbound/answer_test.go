@@ -66,7 +66,9 @@ func answerer(res func() *message.Response, done func(n int64, err error)) func(
 
 func TestAnswerBytes(t *testing.T) {
 	date := message.Field{Name: "Date", Value: "D"}
-	trailers := func() message.Fields { return message.Fields{{Name: "X-Sum", Value: "7"}, {Name: "Content-Length", Value: "9"}} }
+	trailers := func() message.Fields {
+		return message.Fields{{Name: "X-Sum", Value: "7"}, {Name: "Content-Length", Value: "9"}}
+	}
 	for _, tt := range []struct {
 		name    string
 		request string
@@ -202,7 +204,9 @@ func countWrites(t *testing.T, res *message.Response) (writes int, got string) {
 
 func TestWritesPerAnswer(t *testing.T) {
 	small, large := strings.Repeat("x", 1000), strings.Repeat("y", 100<<10)
-	sized := func(b io.ReadCloser, n int) *message.Response { return &message.Response{Status: 200, Length: int64(n), Body: b} }
+	sized := func(b io.ReadCloser, n int) *message.Response {
+		return &message.Response{Status: 200, Length: int64(n), Body: b}
+	}
 	for _, tt := range []struct {
 		name   string
 		res    *message.Response

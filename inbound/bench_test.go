@@ -6,41 +6,51 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"retryproxy/message"
 )
 
-// emptyBody is a body that costs nothing.
+// stringBody is a body that can be used again.
 type stringBody struct{ strings.Reader }
 
 func (*stringBody) Close() error { return nil }
 
-// hello answers as a trivial net/http handler would.
-func hello(c *Call) {
-	var sink [2048]byte
+// plain is a trivial handler that allocates nothing itself.
+type plain struct {
+	sink [2048]byte
+	body stringBody
+	res  message.Response
+}
+
+var plains = sync.Pool{New: func() any { return new(plain) }}
+
+func servePlain(c *Call) {
+	p := plains.Get().(*plain)
+	defer plains.Put(p)
 	for {
-		if _, err := c.Read(sink[:]); err != nil {
+		if _, err := c.Read(p.sink[:]); err != nil {
 			break
 		}
 	}
 	c.Watch()
-	var body stringBody
-	body.Reset("hello, world")
-	_, _ = c.Answer(&message.Response{
-		Status: 200, Length: 12, Body: &body,
-		Fields: message.Fields{{Name: "Content-Type", Value: "text/plain"}},
-	}, 30*time.Second)
+	p.body.Reset("hello, world")
+	p.res = message.Response{Status: 200, Length: 12, Body: &p.body, Fields: plainFields}
+	_, _ = c.Answer(&p.res, 30*time.Second)
 }
+
+var plainFields = message.Fields{{Name: "Content-Type", Value: "text/plain"}}
 
 func BenchmarkKeepAlive(b *testing.B) {
 	get := "GET /orders/17?x=1 HTTP/1.1\r\nHost: u1.test\r\nUser-Agent: bench\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n\r\n"
 	post := "POST /orders HTTP/1.1\r\nHost: u1.test\r\nUser-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
 	for _, kind := range []struct{ name, request string }{{"get", get}, {"post1k", post}} {
 		b.Run(kind.name+"/inbound", func(b *testing.B) {
-			s := &Server{Handler: hello, HeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+			s := &Server{Handler: servePlain, HeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 			benchServer(b, kind.request, func(l net.Listener) { _ = s.Serve(l, &Listener{}) }, func() { _ = s.Close() })
 		})
 		b.Run(kind.name+"/nethttp", func(b *testing.B) {
@@ -91,4 +101,54 @@ func benchServer(b *testing.B, request string, serve func(net.Listener), stop fu
 			}
 		}
 	})
+}
+
+// BenchmarkWaitingCall says what a call that waits costs on this side; the
+// clients' ends, in the same process, are in the number.
+func BenchmarkWaitingCall(b *testing.B) {
+	const calls = 2000
+	for b.Loop() {
+		b.ReportMetric(float64(waitingBytes(b, calls))/calls, "B/waiting-call")
+	}
+}
+
+// waitingBytes measures memory in use while n calls wait.
+func waitingBytes(b *testing.B, n int) uint64 {
+	arrived := make(chan struct{}, n)
+	s := &Server{Handler: func(c *Call) {
+		c.Watch()
+		arrived <- struct{}{}
+		<-c.Context().Done()
+	}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l, &Listener{}) }()
+	before := inUse()
+	for range n {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /orders/17?x=1 HTTP/1.1\r\nHost: u1.test\r\nUser-Agent: bench\r\n\r\n"); err != nil {
+			b.Fatal(err)
+		}
+		<-arrived
+	}
+	<-time.After(4 * watchAfter)
+	used := inUse() - before
+	_ = s.Close()
+	<-done
+	return used
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC() // the second empties the pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
 }

@@ -111,13 +111,15 @@ func (c *Call) CloseRead() { c.conn.body.end() }
 // Trailers are the fields after the content, once Read gave io.EOF.
 func (c *Call) Trailers() message.Fields { return c.conn.body.trailers }
 
-// Watch is called once the content has been read: from then until the answer
-// Context ends when the client goes away. A client that closes only its sending
-// side counts as gone too, as with net/http: it cannot be told from one that
-// closed. A client that has sent its next request is watched no longer.
+// Watch makes Context end when the client goes away between the end of its
+// content (or now, if that was read) and the answer. A client that closes only
+// its sending side counts as gone too, as with net/http: it cannot be told from
+// one that closed. A client that has sent its next request is watched no longer.
 func (c *Call) Watch() {
-	if k := c.conn; k.body.done.Load() && !k.answered {
-		k.watch.start(c.Received)
+	k := c.conn
+	k.watched.Store(true)
+	if k.body.done.Load() {
+		k.watchNow()
 	}
 }
 

@@ -219,6 +219,84 @@ func TestWatcherPutsBytesBack(t *testing.T) {
 	}
 }
 
+// A call that streams its content asks to be watched before it has read it.
+func TestClientGoneAfterAStreamedContent(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		gone := make(chan time.Duration, 1)
+		r.start(&Server{Handler: func(c *Call) {
+			c.Watch()
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			start := time.Now()
+			<-c.Context().Done()
+			gone <- time.Since(start)
+		}})
+		c := r.dial()
+		c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+		time.Sleep(time.Second)
+		c.send("cd")
+		time.Sleep(time.Second)
+		_ = c.Close()
+		if got := <-gone; got != 2*time.Second {
+			t.Errorf("noticed after %v, want 2s", got)
+		}
+	})
+}
+
+// An idle connection without a buffer serves on.
+func TestIdleForLong(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start(&Server{Handler: echo})
+		c := r.dial()
+		for range 3 {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			for k := range r.server.conns {
+				if k.in.buf != nil {
+					t.Error("an idle connection holds a read buffer")
+				}
+			}
+			c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+			if got := c.receive(); got.body != "POST / hi" {
+				t.Errorf("answer = %q, want POST / hi", got.body)
+			}
+		}
+		c.send("\r\n") // left over from an old client's POST: no request begins
+		time.Sleep(time.Hour)
+		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if got := c.receive(); got.status != 200 {
+			t.Errorf("answer = %d, want 200", got.status)
+		}
+	})
+}
+
+func TestStrayEmptyLineIsNoSlowHeader(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start(&Server{Handler: echo, HeaderTimeout: time.Second})
+		c := r.dial()
+		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n\r\n")
+		c.receive()
+		if rest := c.rest(); rest != "" {
+			t.Errorf("an empty line was answered with %q, want the end", rest)
+		}
+	})
+}
+
+func TestWaitingCallHoldsNoBuffer(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start(&Server{Handler: waitContext(time.Second, make(chan time.Duration, 1))})
+		c := r.dial()
+		c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		for k := range r.server.conns {
+			if k.in.buf != nil {
+				t.Error("a waiting call holds a read buffer")
+			}
+		}
+		c.receive()
+	})
+}
+
 func TestLeavingRightAfterTheAnswerIsNoNews(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		err := make(chan error, 1)

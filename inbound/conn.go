@@ -19,6 +19,8 @@ const (
 	drainBytes = 64 << 10    // of an unread content, to keep a connection
 	drainTime  = time.Second // for them
 
+	idleHold = time.Second // an idle connection keeps its read buffer for so long
+
 	lingerBytes = 16 << 20 // taken from a client that still sends, so that it can read its answer
 	lingerTime  = 2 * time.Second
 )
@@ -46,6 +48,7 @@ type conn struct {
 	watch watch
 
 	expecting atomic.Bool // the client waits for 100 Continue
+	watched   atomic.Bool // Watch was called
 	sending   sync.Mutex  // orders interim answers before the answer
 	answered  bool        // under sending
 	broken    bool        // aborted
@@ -56,6 +59,7 @@ func newConn(s *Server, raw net.Conn, on *Listener, client netip.AddrPort, t *Tu
 	k := &conn{server: s, raw: raw, on: on, client: client, tunnel: t}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.in.raw, k.out.raw, k.body.in, k.watch.conn = raw, raw, &k.in, k
+	k.body.ended = k.watchNow
 	return k
 }
 
@@ -78,7 +82,7 @@ func (k *conn) end() {
 // await waits for the first byte of a request; false: there will be none.
 func (k *conn) await() bool {
 	if k.in.w > k.in.r {
-		return !k.server.stopping.Load()
+		return true
 	}
 	if len(k.in.buf) > readSize {
 		k.in.release()
@@ -89,13 +93,28 @@ func (k *conn) await() bool {
 		return false
 	}
 	k.server.wentIdle()
+	err := k.awaitByte(now)
+	mine := k.idle.Swap(0) != closing
+	return mine && err == nil
+}
+
+// awaitByte gives the buffer back when the next request does not come soon.
+func (k *conn) awaitByte(now time.Time) error {
 	var until time.Time
 	if k.server.IdleTimeout > 0 {
 		until = now.Add(k.server.IdleTimeout)
 	}
-	err := k.in.more(readSize, until)
-	mine := k.idle.Swap(0) != closing
-	return mine && err == nil
+	soon := now.Add(idleHold)
+	if !until.IsZero() && until.Before(soon) {
+		return k.in.more(readSize, until)
+	}
+	if err := k.in.more(readSize, soon); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	k.in.release()
+	n, err := k.in.read(k.in.late[:], until)
+	k.in.hasLate = n > 0
+	return err
 }
 
 // serveCall serves the request whose first byte is there; true: one more may come.
@@ -120,6 +139,7 @@ func (k *conn) serveCall() (again bool) {
 	k.body.begin(c.Length, k.server.headerBytes())
 	k.expecting.Store(c.expect)
 	k.answered, k.broken = false, false
+	k.watched.Store(false)
 	return k.handle() && k.settle()
 }
 
@@ -157,7 +177,7 @@ func (k *conn) readOn(first time.Time, limit int, s *scan) (fault *Bad, gone boo
 		return nil, false
 	case errors.Is(err, errFull):
 		return tooLarge(s, limit), false
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded) && s.start < s.seen: // else only empty lines came
 		return bad(400, fmt.Sprintf("the header was not complete after %v", k.server.HeaderTimeout)), false
 	}
 	return nil, true
@@ -184,8 +204,8 @@ func (k *conn) handle() (ok bool) {
 
 // settle leaves the connection as the next request must find it.
 func (k *conn) settle() (again bool) {
+	k.body.end() // before the watch: the end of the content may start it
 	k.watch.stop()
-	k.body.end()
 	switch {
 	case k.broken || k.handed || !k.answered:
 		return false
@@ -256,6 +276,17 @@ func (k *conn) claim() bool {
 	was := k.answered
 	k.answered = true
 	return !was
+}
+
+// watchNow starts the watch that the handler asked for, unless the answer is
+// on its way.
+func (k *conn) watchNow() {
+	k.sending.Lock()
+	wanted := k.watched.Load() && !k.answered
+	k.sending.Unlock()
+	if wanted {
+		k.watch.start(k.call.Received)
+	}
 }
 
 // handOver writes head and makes the connection a Stream.

@@ -52,7 +52,8 @@ type content struct {
 	extra    int   // bytes of chunk extensions so far
 	limit    int   // bytes of the trailer section
 	trailers message.Fields
-	err      error // why reading ended, io.EOF at the end
+	err      error  // why reading ended, io.EOF at the end
+	ended    func() // called once when all of it was read
 
 	done atomic.Bool // all of it was read
 	stop atomic.Bool // no more is wanted
@@ -88,7 +89,10 @@ func (b *content) read(p []byte, idle time.Duration) (n int, err error) {
 		}
 	}
 	b.err = err
-	b.done.Store(err == io.EOF)
+	if err == io.EOF {
+		b.done.Store(true)
+		b.ended() // under the lock: end waits for it
+	}
 	return n, err
 }
 

@@ -30,7 +30,7 @@ func (*pieces) SetReadDeadline(time.Time) error { return nil }
 // decode reads a content of that length that comes in pieces of a size.
 func decode(raw string, length int64, size, readSize int) (got string, b *content, err error) {
 	in := &input{raw: &pieces{text: raw, size: size}}
-	b = &content{in: in}
+	b = &content{in: in, ended: func() {}}
 	b.begin(length, 4096)
 	var all strings.Builder
 	_, err = io.CopyBuffer(&all, struct{ io.Reader }{readerFunc(func(p []byte) (int, error) { return b.read(p, 0) })}, make([]byte, readSize))

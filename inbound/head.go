@@ -173,11 +173,22 @@ func parseField(line string) (message.Field, *Bad) {
 	case i <= 0 || !all(line[:i], inToken):
 		return message.Field{}, bad(400, "a header field has no valid name")
 	}
-	value := strings.Trim(line[i+1:], " \t")
+	value := trim(line[i+1:])
 	if !all(value, inValue) {
 		return message.Field{}, bad(400, "the value of a header field holds a control character")
 	}
 	return message.Field{Name: line[:i], Value: value}, nil
+}
+
+// trim cuts optional whitespace off, which is one space in front nearly always.
+func trim(s string) string {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for len(s) > 0 && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
 }
 
 // take reads a field that concerns the framing; true: it does not belong into
@@ -229,7 +240,7 @@ func (f *framing) takeExpect(value string) *Bad {
 
 func (f *framing) takeConnection(value string) {
 	for option := range strings.SplitSeq(value, ",") {
-		option = strings.Trim(option, " \t")
+		option = trim(option)
 		f.close = f.close || strings.EqualFold(option, "close")
 		f.keep = f.keep || strings.EqualFold(option, "keep-alive")
 	}
