@@ -106,3 +106,20 @@ func TestHoldEndsAfterASecond(t *testing.T) {
 		})
 	}
 }
+
+// An event stream may say nothing for longer than body_idle_timeout.
+func TestEventStreamMayBeQuiet(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", func(_ *scripted, c net.Conn, _ *request) bool {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+			time.Sleep(10 * time.Minute)
+			io.WriteString(c, "data: 2\n\n")
+			return false
+		})
+		got := r.get("http://u1.test/x", "Accept: text/event-stream")
+		r.want(got, 200, u, 1)
+		if got.Body != "data: 1\n\ndata: 2\n\n" || got.Err != nil {
+			t.Errorf("body = %q, %v, want both events", got.Body, got.Err)
+		}
+	})
+}

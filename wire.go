@@ -208,7 +208,7 @@ func (a *app) guard(addr netip.AddrPort, exempt bool) error {
 func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
-		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
+		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency, DeadLetter: m.DeadLetter,
 		Tunnel: m.Tunnel, Suspect: m.Suspect, Shop: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)

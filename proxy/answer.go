@@ -144,6 +144,7 @@ func (x *exchange) usable() bool {
 // conclude gives the client its one answer and settles the record.
 func (x *exchange) conclude(t *tried, d Decision) {
 	x.outcome.decision = d
+	x.tell(d)
 	switch {
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)
@@ -153,6 +154,17 @@ func (x *exchange) conclude(t *tried, d Decision) {
 		x.passKept()
 	default:
 		x.answerOwn(x.failure(d))
+	}
+}
+
+// tell reports a stop that an operator may want to know of.
+func (x *exchange) tell(d Decision) {
+	if d.Reason == "retry_limited" && x.p.Hooks.RetryDenied != nil {
+		x.p.Hooks.RetryDenied(d.Dimension)
+	}
+	if d.Would {
+		x.p.Log.Info("retries are only observed here: this call would have been retried",
+			"call_id", x.id, "host", x.hops[x.hop].host, "at", d.At, "reason", x.past.Last().Verdict.Reason)
 	}
 }
 

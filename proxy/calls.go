@@ -136,6 +136,7 @@ func (x *exchange) finish() {
 	}
 	x.reportShop(now)
 	s := x.summary(now)
+	x.deadLetter(s)
 	x.p.calls.done(x, s)
 	if h := x.p.Hooks.Call; h != nil {
 		h(s)
@@ -159,6 +160,24 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 		s.Attempts = nil // the leader's, not ours
 	}
 	return s
+}
+
+// deadLetter writes a call that was given up, and that the policy wants to be
+// looked at, to the log. A definite no of the upstream is an answer, not a loss.
+func (x *exchange) deadLetter(s *attempt.Summary) {
+	if s.Result != "failed" && s.Result != "cancelled" || s.Reason == "fail_permanent" || len(s.Attempts) == 0 {
+		return
+	}
+	unsafe := x.key != "" || s.Method == "POST" || s.Method == "PATCH"
+	if x.policy.DeadLetter == "none" || x.policy.DeadLetter == "unsafe" && !unsafe {
+		return
+	}
+	if h := x.p.Hooks.DeadLetter; h != nil {
+		h(s.Reason)
+	}
+	x.p.Log.Warn("dead letter", "call_id", s.ID, "host", s.Host, "method", s.Method, "path", s.Path, "shop", s.Labels.Shop,
+		"task_type", s.Labels.TaskType, "key_hash", s.KeyHash, "reason", s.Reason, "executed", s.Executed.String(),
+		"advice", advice(s.Reason, s.Executed), "attempts", len(s.Attempts))
 }
 
 // result is the one word the metrics count by.

@@ -52,6 +52,7 @@ type Facts struct {
 	ShopAt     time.Time // when it lets the next one through
 	StartsAt   time.Time // earliest start by tokens and gate as things stand; zero: at once
 	Limited    string    // why that start is refused: retry_limited, breaker_open, no_slot; empty: it is not
+	Dimension  string    // of Limited by retry_limited: the bucket that is empty
 }
 
 // decide is the retry rule: a pure function of what happened so far. The order
@@ -86,7 +87,7 @@ func (f *Facts) plan() Decision {
 	case f.ShopOpen:
 		return stopAt("shop_breaker_open", f.ShopAt, true)
 	case f.Limited != "":
-		return stopAt(f.Limited, f.StartsAt, !f.StartsAt.IsZero())
+		return Decision{Do: Stop, Reason: f.Limited, Dimension: f.Dimension, At: f.StartsAt}
 	case at.After(f.End):
 		return stop("deadline_exceeded")
 	case f.Switch == "off":

@@ -72,6 +72,7 @@ type exchange struct {
 	away    time.Duration // time that is not our own: upstream, waits, the client
 	waits   []attempt.Wait
 	started time.Time
+	begun   time.Time // the request was read: the deadline runs
 }
 
 // Serve is the whole path of a call, top to bottom.
@@ -87,7 +88,10 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	if x.answersItself() {
 		return
 	}
-	if r = x.readBody(); r != nil {
+	r = x.readBody()
+	x.begun = time.Now()
+	x.away += x.begun.Sub(x.started) // the client's own time
+	if r != nil {
 		x.refuse(r)
 		return
 	}
@@ -129,10 +133,10 @@ func (x *exchange) prepare() {
 	x.sends = x.forwarded()
 	x.honoured = x.key != "" && x.policy.KeyHonoured(x.hops[0].target.Host)
 	x.out = x.outgoing()
-	x.end = x.started.Add(x.patience())
+	x.end = x.begun.Add(x.patience())
 	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
 	x.safe = rules.Safe
-	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.started)
+	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
 
 // await waits for the call's turn: its own backoff, the gate of its host, and
@@ -143,7 +147,7 @@ func (x *exchange) await(next Decision) limiter.Answer {
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
 		Retry: len(x.past) > 0, Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
-		FailOpen: x.policy.OnOpen == "fail", ProbeTimeout: x.policy.PerTryTimeout,
+		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect", ProbeTimeout: x.policy.PerTryTimeout,
 	}
 	answer, ticket := x.p.Limiter.Ask(&c, now)
 	if ticket != nil {
@@ -332,7 +336,7 @@ func (x *exchange) decide(t *tried) Decision {
 	if d.Do != Retry {
 		return d
 	}
-	f.StartsAt, f.Limited, x.outcome.dimension = x.peek(d, now)
+	f.StartsAt, f.Limited, f.Dimension = x.peek(d, now)
 	if f.Limited != "" {
 		d = decide(&f)
 	}
@@ -370,7 +374,7 @@ func (x *exchange) peek(d Decision, now time.Time) (at time.Time, refused, dimen
 	return x.p.Limiter.Peek(&limiter.Claim{
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType, Retry: true,
 		Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started, NotBefore: d.At,
-		Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate, FailOpen: x.policy.OnOpen == "fail",
+		Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate, FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
 	}, now)
 }
 

@@ -127,8 +127,8 @@ func Explain(set *Settings, sw *Switch, req ExplainRequest, now time.Time) (Expl
 	go func() { _, _ = client.Write(text) }() // ends with the pipe
 	front := inbound.Server{Handler: func(call *inbound.Call) {
 		call.Received = now
-		p := &Proxy{process: "<process>"}
-		x := &exchange{p: p, set: set, call: call, id: newID(), started: now, sum: &attempt.Summary{}}
+		p := &Proxy{name: set.Instance + "-<process>", via: "1.1 " + set.Instance + "-<process>"}
+		x := &exchange{p: p, set: set, call: call, id: newID(), started: now, begun: now, sum: &attempt.Summary{}}
 		x.explain(&e, sw, &req)
 		_ = client.Close()
 	}}

@@ -119,16 +119,19 @@ func (x *exchange) counted(n int) message.Fields {
 	return f
 }
 
-// viaValue is our entry in Via (RFC 9110 section 7.6.3); the random part is how
-// a loop is seen.
+// viaValue is our entry in Via (RFC 9110 section 7.6.3).
 func (x *exchange) viaValue(version string) string {
-	return version + " " + x.set.Instance + "-" + x.p.process
+	if version == "1.1" {
+		return x.p.via
+	}
+	return version + " " + x.p.name
 }
 
 // looped says whether the request already passed through this very process.
 func (x *exchange) looped() bool {
-	for _, v := range x.call.Request.Fields.Values("Via") {
-		if strings.Contains(v, x.set.Instance+"-"+x.p.process) {
+	f := x.call.Request.Fields
+	for i := range f {
+		if strings.EqualFold(f[i].Name, "Via") && strings.Contains(f[i].Value, x.p.name) {
 			return true
 		}
 	}

@@ -44,6 +44,7 @@ type Hooks struct {
 	RetryDenied func(dimension string)
 	Ignored     func(field string)
 	Key         func(result string)
+	DeadLetter  func(reason string)
 	Tunnel      func(host string)
 	Suspect     func(host string)
 	Shop        func(e *breaker.Event)
@@ -53,7 +54,8 @@ type Hooks struct {
 // Proxy serves calls. Make one with New.
 type Proxy struct {
 	Deps
-	process  string // random: names this process in Via, so that loops are seen
+	name     string // instance and random digits: ours alone in Via, so that loops are seen
+	via      string // our whole entry for HTTP/1.1
 	settings atomic.Pointer[Settings]
 	retries  atomic.Pointer[Switch]
 	calls    registry
@@ -65,7 +67,8 @@ type Proxy struct {
 
 // New wires a proxy; ctx ends all attempts at once (a hard stop).
 func New(ctx context.Context, d Deps, s *Settings) *Proxy {
-	p := &Proxy{Deps: d, base: ctx, process: newID()[:12], draining: make(chan struct{})}
+	p := &Proxy{Deps: d, base: ctx, name: s.Instance + "-" + newID()[:12], draining: make(chan struct{})}
+	p.via = "1.1 " + p.name
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
 	}

@@ -24,7 +24,7 @@ func (x *exchange) answeredByKey() bool {
 		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
 		return true
 	}
-	for end := x.started.Add(x.patience()); ; {
+	for end := x.begun.Add(x.patience()); ; {
 		begun, err := x.p.Store.Begin(x.call.Context(), claim, time.Now())
 		if err != nil {
 			x.refuse(storeRefusal(err))
@@ -70,7 +70,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
 		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
 		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
-		Deadline: x.started.Add(x.patience()), ClientCount: x.count, TTL: x.set.KeyTTL,
+		Deadline: x.begun.Add(x.patience()), ClientCount: x.count, TTL: x.set.KeyTTL,
 	}, nil
 }
 

@@ -15,14 +15,13 @@ import (
 
 // outcome is what a call came to.
 type outcome struct {
-	decision  Decision
-	dimension string
-	refusal   *refusal
-	result    string // set when it is none of success, recovered, failed, cancelled
-	status    int
-	bytes     int64
-	cut       bool // the answer broke off after its first byte
-	suspect   bool // a 2xx whose body says failure
+	decision Decision
+	refusal  *refusal
+	result   string // set when it is none of success, recovered, failed, cancelled
+	status   int
+	bytes    int64
+	cut      bool // the answer broke off after its first byte
+	suspect  bool // a 2xx whose body says failure
 }
 
 // own are our own answers: the status by reason. Anything else is the end of a
@@ -92,6 +91,9 @@ type problem struct {
 func (x *exchange) failure(d Decision) *problem {
 	last := x.past.Last()
 	p := &problem{reason: d.Reason, at: d.At, detail: last.Detail}
+	if d.Reason == "retry_limited" {
+		p.detail = "no retry token in time: " + d.Dimension + limitedUntil(d.At)
+	}
 	status, fixed := own[d.Reason]
 	switch {
 	case fixed:
@@ -104,6 +106,13 @@ func (x *exchange) failure(d Decision) *problem {
 		p.status, p.reason = x.transportStatus(&last.Verdict, d.Reason)
 	}
 	return p
+}
+
+func limitedUntil(at time.Time) string {
+	if at.IsZero() {
+		return " (never)"
+	}
+	return ", next at " + at.UTC().Format(time.RFC3339)
 }
 
 // transportStatus is the answer for a failure without an upstream answer.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,13 @@ func (x *exchange) route() *refusal {
 	switch x.call.Form {
 	case inbound.Authority:
 		x.mode = "connect"
-		return x.direct("tcp", r.Authority, "")
+		if r := x.direct("tcp", r.Authority, ""); r != nil {
+			return r
+		}
+		if port := x.hops[0].target.Port; !slices.Contains(x.set.ConnectPorts, port) {
+			return refuse("destination_denied", "CONNECT to port "+strconv.Itoa(int(port))+" is not allowed (destinations.connect_ports)")
+		}
+		return nil
 	case inbound.Absolute:
 		if rt := x.set.routeFor(r.Authority, r.Target, true); rt != nil {
 			return x.reverse(rt)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"retryproxy/classify"
@@ -223,10 +224,19 @@ func (x *exchange) respond(h *head, early string) Result {
 	if x.up == nil && b.isHere() {
 		b.complete(early)
 		phase = classify.PhaseDone
-	} else if x.cn.idle = x.a.BodyIdle; x.cn.idle == 0 {
+	} else if x.cn.idle = bodyIdle(x.a, h.fields); x.cn.idle == 0 {
 		_ = x.cn.readBy(noDeadline) // if that fails, so does the next read
 	}
 	return x.result(Result{Response: &out.resp, Outcome: classify.Outcome{Phase: phase, Status: h.status}})
+}
+
+// bodyIdle is how long the content may stand still: an event stream for ever.
+func bodyIdle(a *Attempt, f message.Fields) time.Duration {
+	const stream = "text/event-stream"
+	if v := f.Get("Content-Type"); len(v) >= len(stream) && strings.EqualFold(v[:len(stream)], stream) {
+		return 0
+	}
+	return a.BodyIdle
 }
 
 // frame says how the content is delimited and whether the connection can serve

@@ -21,8 +21,9 @@ func (st *stream) respond(resp *http.Response) Result {
 	st.mu.Unlock()
 	r := &message.Response{
 		Status: resp.StatusCode, Version: "2.0", Fields: fieldsOf(resp.Header),
-		Length: resp.ContentLength, Body: &h2Body{st: st, resp: resp},
+		Length: resp.ContentLength,
 	}
+	r.Body = &h2Body{st: st, resp: resp, idle: bodyIdle(st.a, r.Fields)}
 	if len(resp.Trailer) > 0 {
 		r.Fields.Add("Trailer", strings.Join(slices.Sorted(maps.Keys(resp.Trailer)), ", "))
 	}
@@ -53,6 +54,7 @@ func fieldsOf(h http.Header) message.Fields {
 type h2Body struct {
 	st   *stream
 	resp *http.Response
+	idle time.Duration
 	err  error // sticky
 }
 
@@ -60,7 +62,7 @@ func (b *h2Body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	b.st.limit(earlier(b.st.a.BodyIdle, time.Time{}), true)
+	b.st.limit(earlier(b.idle, time.Time{}), true)
 	n, err := b.resp.Body.Read(p)
 	b.st.limit(time.Time{}, true)
 	if err == nil {
