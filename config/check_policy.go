@@ -90,9 +90,6 @@ func (c *checker) choices(path string, p *Policy) {
 	c.oneOf(path+".on_unknown", p.OnUnknown, "manual_review", "retry")
 	c.oneOf(path+".on_open", p.OnOpen, "wait", "fail")
 	c.oneOf(path+".dead_letter", p.DeadLetter, "none", "unsafe", "all")
-	if p.OnPark != 202 && p.OnPark != 503 {
-		c.fail(path+".on_park", "%d must be 202 or 503", p.OnPark)
-	}
 }
 
 // statuses checks that only failures are named.
