@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,11 +28,11 @@ func BenchmarkFreshCall(b *testing.B) {
 
 func BenchmarkFreshCallParallel(b *testing.B) {
 	l := New(config, nil)
+	var clock atomic.Int64
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		now := t0
 		for pb.Next() {
-			now = now.Add(time.Millisecond)
+			now := at(time.Duration(clock.Add(1)) * time.Microsecond)
 			c := Claim{Host: "u1.test:80", Shop: "s17", TaskType: "order_ship", Arrived: now, Deadline: now.Add(time.Minute), MaxWait: time.Second}
 			a, _ := l.Ask(&c, now)
 			l.Report(a.Grant, breaker.Alive, now)
