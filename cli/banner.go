@@ -32,7 +32,7 @@ func Banner(w io.Writer, i Info) {
 	if from == "" {
 		from = "the built-in configuration (retryproxy check prints it)"
 	}
-	line("retryproxy %s on %s", i.Version, from)
+	line("retryproxy %s on %s", shortVersion(i.Version), from)
 	at := "http://" + dialable(i.Proxy)
 	for _, l := range [...][2]string{{"proxy", at}, {"admin", i.Admin}, {"health", i.Health}} {
 		if l[1] != "" {

@@ -89,7 +89,7 @@ func (c *client) printCalls(env Env, path string, raw bool) error {
 		fmt.Fprintln(env.Stdout, "no such calls")
 		return nil
 	}
-	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(plain{env.Stdout}, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\tTRIES\tWHAT")
 	for i := range calls {
 		k := &calls[i]

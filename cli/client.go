@@ -63,10 +63,11 @@ func newClient(addr, token string) (*client, error) {
 	if addr == "" {
 		return nil, &usageError{errors.New("the configuration has no admin listener (listen.admin)")}
 	}
-	base := strings.TrimSuffix(addr, "/")
+	base := addr
 	if !strings.Contains(base, "://") {
 		base = "http://" + dialable(base)
 	}
+	base = strings.TrimSuffix(base, "/")
 	if u, err := url.Parse(base); err != nil || u.Host == "" {
 		return nil, &usageError{fmt.Errorf("%q is no address of an admin listener", addr)}
 	}

@@ -93,7 +93,7 @@ func Explain(args []string, env Env) int {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return env.failed(err)
 	}
-	e.print(env.Stdout)
+	e.print(plain{env.Stdout})
 	return OK
 }
 

@@ -16,20 +16,28 @@ func Version(args []string, env Env) int {
 	return OK
 }
 
+// shortVersion is the version alone.
+func shortVersion(set string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		set = cmp.Or(set, info.Main.Version)
+	}
+	return cmp.Or(set, "unknown")
+}
+
 // versionText is the version with what the build says about itself.
-func versionText(version string) string {
+func versionText(set string) string {
+	text := fmt.Sprintf("%s (%s, %s/%s", shortVersion(set), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return cmp.Or(version, "unknown")
+		return text + ")"
 	}
-	commit := ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
-			commit = ", commit " + s.Value
+			text += ", commit " + s.Value
 		case s.Key == "vcs.modified" && s.Value == "true":
-			commit += " with changes"
+			text += " with changes"
 		}
 	}
-	return fmt.Sprintf("%s (%s, %s/%s%s)", cmp.Or(version, info.Main.Version, "unknown"), info.GoVersion, runtime.GOOS, runtime.GOARCH, commit)
+	return text + ")"
 }

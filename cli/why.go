@@ -32,7 +32,7 @@ func Why(args []string, env Env) int {
 		if i > 0 {
 			fmt.Fprintln(env.Stdout)
 		}
-		calls[i].tell(env.Stdout)
+		calls[i].tell(plain{env.Stdout})
 	}
 	return OK
 }
@@ -164,10 +164,17 @@ func waitDetail(k *call) string {
 // span writes milliseconds as people say them.
 func span(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
-	if d >= time.Minute {
+	switch {
+	case d == 0:
+		return "under 1ms"
+	case d >= time.Minute:
 		d = d.Round(time.Second)
 	}
-	return d.String()
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	return text
 }
 
 func count(n int, what string) string {

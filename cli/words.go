@@ -1,5 +1,29 @@
 package cli
 
+import (
+	"io"
+	"strings"
+	"unicode"
+)
+
+// plain writes text without control characters: what clients and upstreams
+// sent must not steer the terminal.
+type plain struct{ io.Writer }
+
+// Write replaces all but tabs and line breaks.
+func (w plain) Write(p []byte) (int, error) {
+	clean := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return '?'
+		}
+		return r
+	}, string(p))
+	if _, err := io.WriteString(w.Writer, clean); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // reasons tell in words why a call ended as it did.
 var reasons = map[string]string{
 	"ok":                   "all is well",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/bcrypt"
 
 	"retryproxy/access"
 	"retryproxy/backoff"
@@ -189,12 +190,12 @@ func TestExplainQuestionsThatAreNone(t *testing.T) {
 }
 
 func TestExplainCredentials(t *testing.T) {
-	hash, err := access.HashPassword("secret")
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := explainSettings(t)
-	if s.Clients, err = access.NewClients(access.ClientsConfig{Users: []access.User{{Name: "bot1", Hash: hash}}}); err != nil {
+	if s.Clients, err = access.NewClients(access.ClientsConfig{Users: []access.User{{Name: "bot1", Hash: string(hash)}}}); err != nil {
 		t.Fatal(err)
 	}
 	e := explained(t, s, ExplainRequest{Method: "GET", URL: "http://a.example/"})

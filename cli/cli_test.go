@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// defaults is the built-in configuration.
+func defaults(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// typed runs a command line.
+func typed(t *testing.T, change func(*Env), args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	env := Env{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems,
+		Getenv: func(string) string { return "" }, Defaults: defaults(t), Version: "v1.2.3",
+	}
+	if change != nil {
+		change(&env)
+	}
+	code = Run(args, env)
+	return code, out.String(), problems.String()
+}
+
+// file writes a configuration.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{"help", []string{"help"}, OK, "hash-password", ""},
+		{"-h", []string{"-h"}, OK, "Usage: retryproxy COMMAND", ""},
+		{"unknown command", []string{"fly"}, Usage, "", `"fly" is not a command`},
+		{"later", []string{"simulate", "-x"}, Usage, "", "simulate: not in this version"},
+		{"later too", []string{"doctor"}, Usage, "", "doctor: not in this version"},
+		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
+		{"help of a command", []string{"calls", "-h"}, OK, "", "-shop"},
+		{"too many arguments", []string{"check", "a", "b"}, Usage, "", "check: want no argument"},
+		{"too few arguments", []string{"why"}, Usage, "", "why: want one argument"},
+		{"version", []string{"version"}, OK, "retryproxy v1.2.3 (go", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, nil, test.args...)
+			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("%q = %d %q %q, want %d %q %q", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
+			}
+		})
+	}
+	_, all, _ := typed(t, nil, "help")
+	for _, name := range []string{"serve", "demo", "check", "explain", "health", "ca", "doctor", "calls", "why", "deadletters", "preset", "report", "simulate", "hash-password", "version"} {
+		if !strings.Contains(all, "\n  "+name) {
+			t.Errorf("the usage does not list %s", name)
+		}
+	}
+}
+
+func TestRunServesAndDemonstrates(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{{nil, "serve []"}, {[]string{"serve", "-x"}, "serve [-x]"}, {[]string{"demo", "-serve"}, "demo [-serve]"}} {
+		got := ""
+		code, _, _ := typed(t, func(e *Env) {
+			e.Serve = func(args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }
+			e.Demo = func(args []string) int { got = "demo [" + strings.Join(args, " ") + "]"; return 7 }
+		}, test.args...)
+		if got != test.want || code != 7 {
+			t.Errorf("Run(%q) = %d, called %s, want 7 and %s", test.args, code, got, test.want)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	code, stdout, _ := typed(t, nil, "check")
+	if code != OK || !strings.Contains(stdout, "name: order_ship_vip") {
+		t.Errorf("check of the built-in configuration = %d %s, want its YAML", code, stdout)
+	}
+	code, stdout, _ = typed(t, nil, "check", "-config", file(t, "drain: 7s\nadmin: {token: hush}\n"))
+	if code != OK || !strings.Contains(stdout, "drain: 7s") || strings.Contains(stdout, "hush") {
+		t.Errorf("check = %d %s, want drain: 7s and no secret", code, stdout)
+	}
+}
+
+func TestCheckTellsAllFaults(t *testing.T) {
+	code, stdout, stderr := typed(t, nil, "check", "-config", file(t, "drain: soon\nwhat: 1\n"))
+	if code != Usage || stdout != "" || !strings.Contains(stderr, ":1: drain") || !strings.Contains(stderr, ":2: what") {
+		t.Errorf("check of a bad file = %d %q %q, want 2 and both faults", code, stdout, stderr)
+	}
+	code, _, stderr = typed(t, nil, "check", "-config", filepath.Join(t.TempDir(), "none.yaml"))
+	if code != Usage || !strings.Contains(stderr, "none.yaml") {
+		t.Errorf("check of no file = %d %q, want 2 and its name", code, stderr)
+	}
+}
+
+func TestHashPassword(t *testing.T) {
+	for _, input := range []string{"open sesame\r\n", "open sesame"} {
+		code, stdout, stderr := typed(t, func(e *Env) { e.Stdin = strings.NewReader(input) }, "hash-password")
+		hash := strings.TrimSuffix(stdout, "\n")
+		if code != OK || bcrypt.CompareHashAndPassword([]byte(hash), []byte("open sesame")) != nil {
+			t.Errorf("hash-password of %q = %d %q %q, want a hash of it", input, code, stdout, stderr)
+		}
+	}
+	for _, input := range []string{"", "\n", strings.Repeat("x", 73)} {
+		if code, stdout, _ := typed(t, func(e *Env) { e.Stdin = strings.NewReader(input) }, "hash-password"); code != Failure || stdout != "" {
+			t.Errorf("hash-password of %q = %d %q, want a failure", input, code, stdout)
+		}
+	}
+}
+
+func TestBanner(t *testing.T) {
+	var out bytes.Buffer
+	Banner(&out, Info{
+		Version: "v1", Proxy: "0.0.0.0:8080", Admin: "127.0.0.1:9090", Extra: []string{"127.0.0.1:8117 (shop s17)"},
+		Routes: []Route{{"/pdd", "https://gw-api.pinduoduo.com"}}, Upgrade: []string{"gw-api.pinduoduo.com"},
+		Memory: true, Warnings: []string{"beware"},
+	})
+	for _, want := range []string{
+		"retryproxy v1 on the built-in configuration",
+		"proxy   http://127.0.0.1:8080\n", "admin   http://127.0.0.1:9090\n", "127.0.0.1:8117 (shop s17)",
+		"export http_proxy=http://127.0.0.1:8080 HTTP_PROXY=http://127.0.0.1:8080\n",
+		`$env:HTTP_PROXY = "http://127.0.0.1:8080"`, "curl -x http://127.0.0.1:8080 ",
+		"http://127.0.0.1:8080/pdd  ->  https://gw-api.pinduoduo.com", "a restart forgets them", "warning: beware",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("banner = %s, want %q in it", out.String(), want)
+		}
+	}
+	out.Reset()
+	Banner(&out, Info{Proxy: "[::]:8080", Config: "my.yaml", Users: true})
+	text := out.String()
+	if !strings.Contains(text, "curl -x http://USER:PASSWORD@[::1]:8080 ") || !strings.Contains(text, "on my.yaml\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {
+		t.Errorf("banner = %s, want credentials, my.yaml, and neither admin nor memory", text)
+	}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"retryproxy/access"
+	"retryproxy/config"
+	"retryproxy/policy"
+	"retryproxy/proxy"
+)
+
+// offline explains a configuration as main does, by the rules of the proxy.
+func offline(t *testing.T) func(*Env) {
+	return func(e *Env) {
+		e.Explain = func(c *config.Config, q Question) (any, error) {
+			set, err := c.Policies()
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients, err := access.NewClients(access.ClientsConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &c.Headers
+			return proxy.Explain(&proxy.Settings{
+				Instance: c.Instance, Via: true, Policies: set, Clients: clients,
+				Guard:   access.NewGuard(access.GuardConfig{Private: "auto"}),
+				Headers: proxy.HeaderNames{Keys: h.IdempotencyKey, RetryCount: h.RetryCount, Shop: h.Shop, ShopTier: h.ShopTier, Task: h.TaskType, Timeout: h.Timeout},
+				Upgrade: policy.NewHosts(c.UpgradeToHTTPS), Body: proxy.BodyLimits{Limit: 1 << 20},
+			}, &proxy.Switch{Default: "on"}, proxy.ExplainRequest{
+				Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: map[string]string{"global": "300/m"},
+			}, time.Now())
+		}
+	}
+}
+
+func TestExplainText(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"a keyless order", []string{"-H", "X-Task-Type: order_ship", "-H", "X-Shop-Id: 17", "-d", "{}", "http://gw-api.pinduoduo.com/r"}, []string{
+			"POST http://gw-api.pinduoduo.com/r\n",
+			"way in     forward\n", "goes to    https://gw-api.pinduoduo.com:443/r (upgrade_to_https)\n",
+			"shop       17 (header X-Shop-Id)\n", "policy     order_ship, for task_type order_ship\n",
+			"not        order_ship_vip: shop_tier is not vip\n", "key        no: none was sent", "safe       no: ",
+			"time       5m in all, 5s to connect, 15s for each answer\n", "retries    3\n", "delays     2s (1.6s to 2.4s), 3s (2.4s to 3.6s), 4.5s (3.6s to 5.4s)\n",
+			"token of   global (300/m)\n", "token of   task_type order_ship\n", "token of   shop 17\n",
+			"connection reset after sending       unknown    maybe     manual_review ",
+			"503 attempts_exhausted, repeat; 4 attempts, 9.5s\n",
+		}},
+		{"a keyed order", []string{"-X", "POST", "a.test", "-H", "X-Idempotency-Key: k", "-H", "X-Retry-Count: 2"}, []string{
+			"POST http://a.test\n", "goes to    http://a.test:80/\n", "key        yes: ", "safe       yes: the key goes upstream",
+			"retries    1 (max_retries 3, and the client itself retried 2 times)\n",
+			"sends      X-Idempotency-Key: k\n", "X-Retry-Count: 2\n", "X-Retry-Count: 3 with the first retry\n",
+		}},
+		{"a tunnel", []string{"-X", "CONNECT", "a.test:443"}, []string{"way in     connect\n", "note       a tunnel is opaque"}},
+		{"forbidden", []string{"http://169.254.169.254/"}, []string{"refused    403 destination_denied: "}},
+		{"keyed platform", []string{"-d", "x", "-H", "Idempotency-Key: k", "http://openapi.temu.com/"}, []string{"key        yes, but it makes no repeat upstream safe: openapi.temu.com is a known platform"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, offline(t), append([]string{"explain"}, test.args...)...)
+			if code != OK {
+				t.Fatalf("explain %q = %d %s", test.args, code, stderr)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("explain %q lacks %q:\n%s", test.args, want, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestExplainArguments(t *testing.T) {
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, []byte("from a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		args []string
+		code int
+		want string // of stdout and stderr
+	}{
+		{"JSON", []string{"-json", "http://a.test/"}, OK, `"policy": "default"`},
+		{"body of a file", []string{"-json", "-d", "@" + body, "http://a.test/"}, OK, `"method": "POST"`},
+		{"no such file", []string{"-d", "@/none", "http://a.test/"}, Usage, "/none"},
+		{"no URL", nil, Usage, "want one argument"},
+		{"no request", []string{"http://a test/"}, Usage, "want a method and a URL"},
+		{"bad header", []string{"-H", "nonsense", "http://a.test/"}, Usage, "Name: value"},
+		{"bad configuration", []string{"-config", file(t, "what: 1"), "http://a.test/"}, Usage, "what"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, offline(t), append([]string{"explain"}, test.args...)...)
+			if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+				t.Errorf("explain %q = %d %s %s, want %d and %q", test.args, code, stdout, stderr, test.code, test.want)
+			}
+			if test.name == "JSON" && !json.Valid([]byte(stdout)) {
+				t.Errorf("explain -json = %s, want JSON", stdout)
+			}
+		})
+	}
+}

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"retryproxy/admin"
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/classify"
+	"retryproxy/limiter"
+	"retryproxy/policy"
+)
+
+// began is when the calls of these tests began.
+var began = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// rememberedCalls are those of the running proxy: one that healed, one in doubt
+// and one that waits.
+func rememberedCalls() []*attempt.Summary {
+	refused := attempt.Attempt{
+		N: 1, Started: began, Duration: 1500 * time.Millisecond, Host: "a.test:80", Status: 503,
+		Verdict: classify.Verdict{Class: classify.Transient, Reason: "status_503", Basis: classify.BasisRefused, RetryAfter: 2 * time.Second},
+	}
+	good := attempt.Attempt{
+		N: 2, Started: began.Add(4 * time.Second), Duration: 20 * time.Millisecond, Host: "a.test:80", Status: 200, Delay: 2500 * time.Millisecond,
+		Cause: "retry_after", Verdict: classify.Verdict{Class: classify.Success, Reason: "status_200", Executed: classify.ExecutedYes},
+	}
+	lost := attempt.Attempt{
+		N: 1, Started: began, Host: "b.test:80", Detail: "read: \x1b[2Jreset",
+		Verdict: classify.Verdict{Class: classify.Unknown, Reason: "reset_after_send", Executed: classify.ExecutedMaybe},
+	}
+	return []*attempt.Summary{
+		{
+			ID: "aa11", Mode: "forward", Policy: "order_ship", State: "done", Result: "recovered", Reason: "ok", Status: 200,
+			Labels: attempt.Labels{Shop: "17", TaskType: "order_ship"}, Method: "POST", Host: "a.test:80", Path: "/orders", Client: "127.0.0.1:5000",
+			KeyHash: "ad370ed99b189921", Executed: classify.ExecutedYes, Attempts: attempt.History{refused, good}, Started: began, Duration: 4020 * time.Millisecond,
+		},
+		{
+			ID: "bb22", Mode: "forward", Policy: "default", State: "done", Result: "failed", Reason: "manual_review", Status: 502,
+			Method: "POST", Host: "b.test:80", Path: "/pay", Executed: classify.ExecutedMaybe, Attempts: attempt.History{lost}, Started: began,
+		},
+		{
+			ID: "cc33", Mode: "forward", Policy: "default", State: "waiting", Cause: "tokens", Reason: "shop", Place: 3, NextAt: began.Add(time.Minute),
+			Labels: attempt.Labels{Shop: "9"}, Method: "GET", Host: "a.test:80", Path: "/x", Attempts: attempt.History{refused}, Started: began,
+		},
+		{ID: "dd44", Mode: "forward", State: "done", Result: "rejected", Reason: "destination_denied", Detail: "no way", Status: 403, Method: "GET", Host: "10.0.0.1:80", Started: began},
+	}
+}
+
+// running is the admin listener of a running proxy; sw is its switch.
+func running(t *testing.T, sw *admin.Switch, notReady string) string {
+	t.Helper()
+	server := httptest.NewServer(admin.New(admin.Deps{
+		Calls: rememberedCalls,
+		Call: func(id string) *attempt.Summary {
+			for _, c := range rememberedCalls() {
+				if c.ID == id {
+					return c
+				}
+			}
+			return nil
+		},
+		Gates:  func() []limiter.HostView { return nil },
+		Shops:  func() []breaker.ShopStatus { return nil },
+		Limits: func() []limiter.BucketView { return nil },
+		Reset:  func(string, string) bool { return false },
+		Config: func() []byte { return []byte("drain: 1s\n") }, Reload: func() error { return nil },
+		Retries: func() admin.Switch { return *sw }, SetRetries: func(s admin.Switch) error { *sw = s; return nil },
+		Explain: func(q admin.Question) (any, error) {
+			if q.URL == "http://wrong/" {
+				return nil, errors.New("no such thing")
+			}
+			return map[string]any{"method": q.Method, "url": q.URL, "mode": "forward", "notes": []string{"header " + q.Fields.Get("A"), "body " + string(q.Body)}}, nil
+		},
+		Metrics: prometheus.NewRegistry(), Ready: func() (bool, string) { return notReady == "", notReady },
+		Token: "hush", Hosts: func(h string) bool { return strings.HasPrefix(h, "127.0.0.1") },
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// withToken puts the admin token into the environment.
+func withToken(e *Env) {
+	e.Getenv = func(name string) string {
+		if name == "RETRYPROXY_TOKEN" {
+			return "hush"
+		}
+		return ""
+	}
+}
+
+func TestHealth(t *testing.T) {
+	ready, not := running(t, &admin.Switch{}, ""), running(t, &admin.Switch{}, "shutting down")
+	config := file(t, "listen: {proxy: 127.0.0.1:8080, admin: 127.0.0.1:1, health: \""+ready+"\"}\n")
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	tests := []struct {
+		name   string
+		env    string
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{"ready", "", []string{"-admin", ready}, OK, "ready\n", ""},
+		{"ready, as a URL", "", []string{"-admin", "http://" + ready + "/"}, OK, "ready\n", ""},
+		{"by environment", ready, nil, OK, "ready\n", ""},
+		{"by the health listener of the configuration", "", []string{"-config", config}, OK, "ready\n", ""},
+		{"not ready", "", []string{"-admin", not}, Failure, "", "503: shutting down"},
+		{"nobody there", "", []string{"-admin", closed.Addr().String()}, Failure, "", "no answer from the admin listener"},
+		{"no address", "", []string{"-admin", "http://"}, Usage, "", "is no address"},
+		{"no configuration", "", []string{"-config", "/none"}, Usage, "", "/none"},
+		{"no admin listener", "", []string{"-config", file(t, "listen: {proxy: 127.0.0.1:8080, admin: \"\"}\n")}, Usage, "", "listen.admin"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, func(e *Env) {
+				e.Getenv = func(name string) string {
+					return map[string]string{"RETRYPROXY_ADMIN": test.env, "HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}[name]
+				}
+			}, append([]string{"health"}, test.args...)...)
+			if code != test.code || stdout != test.stdout || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("health %q = %d %q %q, want %d %q %q", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
+			}
+		})
+	}
+}
+
+func TestDialable(t *testing.T) {
+	tests := []struct{ addr, want string }{
+		{"127.0.0.1:9090", "127.0.0.1:9090"},
+		{"0.0.0.0:9090", "127.0.0.1:9090"},
+		{":9090", "127.0.0.1:9090"},
+		{"[::]:9090", "[::1]:9090"},
+		{"admin.example:9090", "admin.example:9090"},
+		{"nonsense", "nonsense"},
+	}
+	for _, test := range tests {
+		if got := dialable(test.addr); got != test.want {
+			t.Errorf("dialable(%s) = %s, want %s", test.addr, got, test.want)
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	addr := running(t, &admin.Switch{Default: "on"}, "")
+	if code, _, stderr := typed(t, nil, "calls", "-admin", addr); code != Failure || !strings.Contains(stderr, "admin.token") {
+		t.Errorf("calls without token = %d %q, want a failure that names admin.token", code, stderr)
+	}
+	config := file(t, "listen: {proxy: 127.0.0.1:8080, admin: \""+addr+"\"}\nadmin: {token: hush}\n")
+	if code, _, stderr := typed(t, nil, "calls", "-config", config); code != OK {
+		t.Errorf("calls with the token of the configuration = %d %q, want 0", code, stderr)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	addr := running(t, &admin.Switch{}, "")
+	tests := []struct {
+		name string
+		args []string
+		want []string
+		not  string
+	}{
+		{"all", nil, []string{"cc33", "aa11", "POST a.test:80/orders", "200 recovered", "502 failed manual_review", "for tokens, place 3, until "}, "nothing"},
+		{"one shop", []string{"-shop", "17"}, []string{"aa11"}, "cc33"},
+		{"one host", []string{"-host", "b.test"}, []string{"bb22"}, "aa11"},
+		{"one state", []string{"-state", "waiting"}, []string{"cc33"}, "aa11"},
+		{"one type of task", []string{"-task-type", "order_ship"}, []string{"aa11"}, "bb22"},
+		{"few", []string{"-limit", "1"}, []string{"cc33"}, "aa11"},
+		{"none", []string{"-shop", "none"}, []string{"no such calls"}, "ID"},
+		{"JSON", []string{"-json", "-shop", "17"}, []string{`"id": "aa11"`}, "STATE"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, withToken, append([]string{"calls", "-admin", addr}, test.args...)...)
+			for _, want := range test.want {
+				if code != OK || !strings.Contains(stdout, want) || strings.Contains(stdout, test.not) {
+					t.Errorf("calls %q = %d %s %s, want %q and not %q", test.args, code, stdout, stderr, want, test.not)
+				}
+			}
+		})
+	}
+}
+
+func TestWhy(t *testing.T) {
+	addr := running(t, &admin.Switch{}, "")
+	tests := []struct {
+		name, id string
+		code     int
+		want     []string
+	}{
+		{"healed", "aa11", OK, []string{
+			"Call aa11: POST a.test:80/orders", "policy order_ship, shop 17, task type order_ship",
+			"Attempt 1 went to a.test:80 and brought status 503 in 1.5s: a repeat may mend that and is safe, because the upstream said that it had not acted. It asked for 2s of rest.",
+			"Attempt 2, after 2.5s that the upstream had asked for, went to a.test:80 and brought status 200 in 20ms: that is the answer.",
+			"The client got 200 after 4.02s: all is well (ok).",
+		}},
+		{"in doubt", "bb22", OK, []string{
+			"brought reset_after_send (read: ?[2Jreset) in under 1ms: the upstream may have acted, so a repeat is not safe.",
+			"so a person has to look (manual_review). The upstream may have acted: check before you repeat it.",
+		}},
+		{"waiting", "cc33", OK, []string{"It waits for tokens, place 3, until ", "(shop)."}},
+		{"rejected", "dd44", OK, []string{"The client got 403", "the destination is not allowed (destination_denied). Nothing was executed upstream. (no way)"}},
+		{"by key", "kk", OK, []string{"Call aa11"}},
+		{"unknown", "zz", Failure, []string{"no call in progress or remembered"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := typed(t, withToken, "why", test.id, "-admin", addr)
+			for _, want := range test.want {
+				if code != test.code || !strings.Contains(stdout+stderr, want) {
+					t.Errorf("why %s = %d %s %s, want %d and %q", test.id, code, stdout, stderr, test.code, want)
+				}
+			}
+			if strings.ContainsRune(stdout, 0x1b) {
+				t.Errorf("why %s = %q, want no control characters", test.id, stdout)
+			}
+		})
+	}
+}
+
+func TestRetries(t *testing.T) {
+	sw := &admin.Switch{Default: "on"}
+	addr := running(t, sw, "")
+	tests := []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"show", nil, OK, "on\n"},
+		{"off for a host for a while", []string{"off", "-for", "30m", "-host", "a.test"}, OK, "off for host a.test until "},
+		{"observe a shop", []string{"observe", "-shop", "9", "-task-type", "report"}, OK, "observe for shop 9, task_type report\n"},
+		{"show again", nil, OK, "on for all others\n"},
+		{"off", []string{"off"}, OK, "off for all others\n"},
+		{"wrong value", []string{"maybe"}, Usage, "want on, off or observe"},
+		{"no value", []string{"-host", "a.test"}, Usage, "want on, off or observe"},
+		{"wrong time", []string{"off", "-for", "-1s"}, Failure, "want a duration"},
+	}
+	for _, test := range tests {
+		code, stdout, stderr := typed(t, withToken, append([]string{"retries", "-admin", addr}, test.args...)...)
+		if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+			t.Errorf("%s: retries %q = %d %q %q, want %d and %q", test.name, test.args, code, stdout, stderr, test.code, test.want)
+		}
+	}
+	if len(sw.Scopes) != 2 || sw.Default != "off" || sw.Scopes[1].Match.Host[0] != "a.test" || sw.Scopes[1].Until.IsZero() {
+		t.Errorf("the switch = %+v, want off, a shop observed, a host off for a while", sw)
+	}
+	if want := (policy.Match{Shop: []string{"9"}, TaskType: []string{"report"}}); sw.Scopes[0].Match.Shop[0] != want.Shop[0] {
+		t.Errorf("scope = %+v, want %+v", sw.Scopes[0].Match, want)
+	}
+}
+
+func TestExplainOnARunningProxy(t *testing.T) {
+	addr := running(t, &admin.Switch{}, "")
+	code, stdout, stderr := typed(t, withToken, "explain", "a.test/x", "-admin", addr, "-H", "A: b", "-d", "hello")
+	for _, want := range []string{"POST http://a.test/x\n", "note       header b\n", "note       body hello\n"} {
+		if code != OK || !strings.Contains(stdout, want) {
+			t.Errorf("explain = %d %s %s, want %q", code, stdout, stderr, want)
+		}
+	}
+	if code, _, stderr := typed(t, withToken, "explain", "http://wrong/", "-admin", addr); code != Failure || !strings.Contains(stderr, "no such thing") {
+		t.Errorf("explain of nonsense = %d %q, want 1 and why", code, stderr)
+	}
+}
+
+func TestAnswersThatAreNoJSON(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you?", http.StatusTeapot) }))
+	defer server.Close()
+	for _, args := range [][]string{{"calls"}, {"why", "x"}, {"retries"}, {"health"}} {
+		if code, _, stderr := typed(t, nil, append(args, "-admin", server.URL)...); code != Failure || !strings.Contains(stderr, "418: who are you?") {
+			t.Errorf("%q = %d %q, want 1 and what was said", args, code, stderr)
+		}
+	}
+}
