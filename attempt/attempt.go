@@ -73,7 +73,7 @@ type Summary struct {
 	Result   string // success, recovered, replay, failed, rejected, cancelled
 	Reason   string // a stop reason or own answer of the contract
 	Detail   string
-	Status   int // what the client got; 0: nothing yet
+	Status   int // what the client got; 0: nothing yet; 499: it had left
 	Executed classify.Executed
 	Attempts History
 	Previous int // attempts of earlier runs on the record, not among Attempts

@@ -19,6 +19,9 @@ const (
 	stateDone    = "done"
 )
 
+// statusGone is logged for a client that left before its answer, as is the custom.
+const statusGone = 499
+
 // recentCalls is how many finished calls an operator can look back at.
 const recentCalls = 1000
 
@@ -156,8 +159,11 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail
 	}
-	if s.Result == "replay" {
+	switch s.Result {
+	case "replay":
 		s.Attempts = nil // the leader's, not ours
+	case "cancelled":
+		s.Status, s.Bytes = statusGone, 0
 	}
 	return s
 }

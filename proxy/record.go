@@ -108,10 +108,7 @@ func (x *exchange) replay(a *idempotency.Answer) {
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	x.mark(&out.Fields, "", time.Time{})
 	out.Fields.Add(hReplayed, "true")
-	out.Fields.Add(hCache, x.set.Instance+"; hit")
-	if x.set.Via {
-		out.Fields.Add("Via", x.viaValue("1.1"))
-	}
+	out.Fields.Add(hCache, x.set.Instance+"; hit") // Via is among the stored fields
 	_ = x.write(out, x.policy.BodyIdleTimeout)
 }
 
