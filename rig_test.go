@@ -19,6 +19,7 @@ import (
 
 	"retryproxy/config"
 	"retryproxy/internal/memnet"
+	"retryproxy/telemetry"
 )
 
 // rig is the whole product over an in-memory network, for use in a synctest
@@ -30,6 +31,7 @@ type rig struct {
 	app   *app
 	log   *lockedBuffer
 	hosts map[string]netip.Addr
+	peers sync.WaitGroup // connections of upstreams
 	stop  func()
 }
 
@@ -94,7 +96,7 @@ func newRig(t *testing.T, text string) *rig {
 	}
 	hard, kill := context.WithCancel(t.Context())
 	r.app, err = newApp(hard, cfg, options{
-		log:     slog.New(slog.NewJSONHandler(r.log, nil)),
+		log:     telemetry.NewLogger(r.log, slog.LevelInfo, "json", false),
 		listen:  r.net.Listen,
 		dial:    func(ctx context.Context, a netip.AddrPort) (net.Conn, error) { return r.net.Dial(ctx, a.String()) },
 		resolve: r.resolve,
@@ -124,6 +126,7 @@ func (r *rig) close() {
 		r.stop()
 		r.stop = nil
 	}
+	r.peers.Wait() // they may be asleep
 }
 
 func (r *rig) resolve(_ context.Context, host string) ([]netip.Addr, error) {
@@ -154,6 +157,8 @@ type scripted struct {
 	requests []request
 	conns    int
 	script   []step
+	wrap     func(net.Conn) net.Conn // TLS; nil: none
+	headOnly bool                    // steps read the body themselves, or do not
 }
 
 // step answers one request; false ends the connection.
@@ -196,7 +201,10 @@ func (s *scripted) accept(l net.Listener) {
 		s.conns++
 		n := s.conns
 		s.mu.Unlock()
-		go s.serve(c, n)
+		if s.wrap != nil {
+			c = s.wrap(c)
+		}
+		s.r.peers.Go(func() { s.serve(c, n) })
 	}
 }
 
@@ -204,7 +212,7 @@ func (s *scripted) serve(c net.Conn, conn int) {
 	defer c.Close()
 	in := bufio.NewReader(c)
 	for {
-		req, err := readRequest(in)
+		req, err := readRequest(in, s.headOnly)
 		if err != nil {
 			return
 		}
@@ -221,7 +229,7 @@ func (s *scripted) serve(c net.Conn, conn int) {
 }
 
 // readRequest reads header and body as bytes came.
-func readRequest(in *bufio.Reader) (*request, error) {
+func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
 	var raw bytes.Buffer
 	hr, err := http.ReadRequest(bufio.NewReader(io.TeeReader(&lineReader{in}, &raw)))
 	if err != nil {
@@ -229,6 +237,9 @@ func readRequest(in *bufio.Reader) (*request, error) {
 	}
 	req := &request{Header: hr.Header, Host: hr.Host, Raw: raw.Bytes()}
 	req.Line, _, _ = strings.Cut(raw.String(), "\r\n")
+	if headOnly {
+		return req, nil
+	}
 	var body io.Reader = http.NoBody
 	switch {
 	case len(hr.TransferEncoding) > 0:
