@@ -53,6 +53,7 @@ type conn struct {
 	answered  bool        // under sending
 	broken    bool        // aborted
 	handed    bool        // the connection left HTTP behind; under server.mu
+	outer     bool        // it came from a listener; under server.mu
 }
 
 func newConn(s *Server, raw net.Conn, on *Listener, client netip.AddrPort, t *Tunnel) *conn {
@@ -72,6 +73,7 @@ func (k *conn) serve() {
 
 // end lets everything go that belongs to the connection.
 func (k *conn) end() {
+	k.body.end()
 	k.watch.end()
 	k.cancel()
 	_ = k.raw.Close()
@@ -311,6 +313,5 @@ func (k *conn) handOver(head []byte) (*Stream, error) {
 func (k *conn) abort() {
 	k.broken = true
 	k.cancel()
-	_ = setLinger(k.raw, 0)
-	_ = k.raw.Close()
+	reset(k.raw)
 }

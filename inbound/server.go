@@ -227,6 +227,7 @@ func (s *Server) admit(k *conn) bool {
 			s.changed.Wait()
 		}
 	}
+	k.outer = true
 	s.mu.Unlock()
 	return s.enter(k)
 }
@@ -239,7 +240,7 @@ func (s *Server) enter(k *conn) bool {
 		return false
 	}
 	s.conns[k] = struct{}{}
-	if k.tunnel == nil {
+	if k.outer {
 		s.outer++
 	}
 	return true
@@ -257,7 +258,7 @@ func (s *Server) forgetLocked(k *conn) {
 		return
 	}
 	delete(s.conns, k)
-	if k.tunnel == nil {
+	if k.outer {
 		s.outer--
 	}
 	if k.handed {

@@ -72,8 +72,8 @@ func (s *Stream) Close() error { return s.conn.raw.Close() }
 // CloseWrite passes a half-close on to the client.
 func (s *Stream) CloseWrite() error { return closeWrite(s.conn.raw) }
 
-// SetLinger with 0 makes Close a reset, where the connection can do that.
-func (s *Stream) SetLinger(sec int) error { return setLinger(s.conn.raw, sec) }
+// Reset closes the connection so that the client sees a failure.
+func (s *Stream) Reset() { reset(s.conn.raw) }
 
 // NetConn is the connection underneath; reading from it misses what is buffered.
 func (s *Stream) NetConn() net.Conn { return s.conn.raw }
@@ -101,13 +101,16 @@ func closeWrite(c net.Conn) error {
 	return net.ErrClosed
 }
 
-// setLinger reaches the TCP connection below TLS and tunnels.
-func setLinger(c net.Conn, sec int) error {
+// reset closes c so that the client sees a failure: below TLS, whose own close
+// would say that all is well.
+func reset(c net.Conn) {
 	switch c := c.(type) {
+	case interface{ Reset() }:
+		c.Reset()
 	case interface{ SetLinger(int) error }:
-		return c.SetLinger(sec)
+		_ = c.SetLinger(0)
 	case interface{ NetConn() net.Conn }:
-		return setLinger(c.NetConn(), sec)
+		reset(c.NetConn())
 	}
-	return nil
+	_ = c.Close()
 }
