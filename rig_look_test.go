@@ -173,3 +173,12 @@ func (r *rig) wantBody(got reply, want string) {
 		r.t.Errorf("body = %.200q (%v), want %.200q", got.Body, got.Err, want)
 	}
 }
+
+// wantDeadLetter checks that the log names one call as given up.
+func (r *rig) wantDeadLetter(reason, executed string) {
+	r.t.Helper()
+	all := r.logged("dead letter")
+	if len(all) != 1 || all[0]["reason"] != reason || all[0]["executed"] != executed {
+		r.t.Errorf("dead letters in the log = %v, want one for %s, executed %s", all, reason, executed)
+	}
+}
