@@ -27,7 +27,7 @@ func TestCase_BO_01_DelaySaturatesAtTheCap(t *testing.T) {
 			}
 			r.between(fmt.Sprintf("gap %d", i+1), gap, low, high)
 		}
-	}, patches(noBreaker, []string{"max_retries: 3, base_delay: 100ms, max_delay: 1s", "max_retries: 79, base_delay: 2ms, max_delay: 10ms", "deadline: 6s", "deadline: 30s"})...)
+	}, patches(breakerOff, []string{"max_retries: 3, base_delay: 100ms, max_delay: 1s", "max_retries: 79, base_delay: 2ms, max_delay: 10ms", "deadline: 6s", "deadline: 30s"})...)
 }
 
 func TestCase_BO_02_CapBoundsTheJitteredWait(t *testing.T) {

@@ -13,8 +13,8 @@ func with(keys string) []string {
 	return []string{"connect_timeout: 1s}", "connect_timeout: 1s, " + keys + "}"}
 }
 
-// noBreaker keeps the host's breaker out of cases with many failures.
-var noBreaker = []string{"consecutive_failures: 5,", "consecutive_failures: 1000, min_calls: 1000000,"}
+// breakerOff keeps the host's breaker out of cases with many failures.
+var breakerOff = []string{"consecutive_failures: 5,", "consecutive_failures: 1000, min_calls: 1000000,"}
 
 // patches joins what is laid over the configuration.
 func patches(lists ...[]string) (all []string) {
