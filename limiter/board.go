@@ -107,6 +107,9 @@ func (b *board) next() (best *Ticket) {
 		if b.blocker(g) != "" {
 			continue
 		}
+		if t := b.prober(g); t != nil {
+			return t
+		}
 		if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
 			best = t
 		}
@@ -115,6 +118,20 @@ func (b *board) next() (best *Ticket) {
 		}
 	}
 	return best
+}
+
+// prober is the call that probes a gate whose breaker is not closed: the one with
+// the most time left. The oldest is about to run out of it, and a probe that
+// fails for want of time would keep the host cut off for ever. Nil: the turn decides.
+func (b *board) prober(g *gate) *Ticket {
+	if g.breaker.State(b.now) == breaker.Closed {
+		return nil
+	}
+	t, ok := g.deadlines.last()
+	if !ok || t.claim.Retry && !b.hasAll(t.buckets) {
+		return nil
+	}
+	return t
 }
 
 // nextRetry is the retry with the earliest turn at a gate for which every token

@@ -58,6 +58,7 @@ type bucket struct {
 	parked  map[*group]bool  // groups passed over for want of this shop's token
 	alarm   alarm            // the next token, while somebody was turned back for want of one
 	wanted  bool             // somebody was
+	seen    time.Time        // when a token was there; it still is while the clock stands
 }
 
 // queue is the part of a bucket's line that waits at one gate.
@@ -90,7 +91,7 @@ func (k *bucket) wake(b *board) {
 // has says whether a token is there, and has the bucket wake up when not. While
 // it is about to wake, the token that comes belongs to those in line.
 func (b *board) has(k *bucket) bool {
-	if k == nil || k.limit.Off {
+	if k == nil || k.limit.Off || k.seen.Equal(b.now) {
 		return true
 	}
 	b.refill(k)
@@ -98,6 +99,7 @@ func (b *board) has(k *bucket) bool {
 	case !k.alarm.at.IsZero():
 		return false
 	case k.tokens.TokensAt(b.now) >= enough:
+		k.seen = b.now
 		return true
 	}
 	k.wanted = true
@@ -110,6 +112,7 @@ func (b *board) has(k *bucket) bool {
 func (b *board) take(k *bucket) {
 	if k != nil && !k.limit.Off {
 		k.tokens.ReserveN(b.now, 1)
+		k.seen = time.Time{}
 	}
 }
 
@@ -167,7 +170,7 @@ func (b *board) configure(k *bucket, limit Limit) {
 	case limit.Burst != k.limit.Burst:
 		k.tokens.SetBurstAt(b.now, limit.Burst)
 	}
-	k.limit = limit
+	k.limit, k.seen = limit, time.Time{}
 	b.refill(k)
 	b.agenda.set(&k.alarm, time.Time{})
 	k.wake(b)

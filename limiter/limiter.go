@@ -115,7 +115,7 @@ func (l *Limiter) unlock() {
 }
 
 // Ask asks for a start. Without a ticket the answer is final; else it comes
-// through the ticket.
+// through the ticket. The claim is not kept.
 func (l *Limiter) Ask(c *Claim, now time.Time) (Answer, *Ticket) {
 	b := l.lock(now)
 	defer l.unlock()

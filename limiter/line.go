@@ -24,6 +24,15 @@ func (l *line[T]) first() (x T, ok bool) {
 	return l.blocks[0][0], true
 }
 
+// last returns the last member; ok is false when there is none.
+func (l *line[T]) last() (x T, ok bool) {
+	if l.size == 0 {
+		return x, false
+	}
+	in := l.blocks[len(l.blocks)-1]
+	return in[len(in)-1], true
+}
+
 // insert puts x into its place.
 func (l *line[T]) insert(x T) {
 	l.size++

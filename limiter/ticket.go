@@ -45,9 +45,6 @@ func (t *Ticket) Ready() <-chan struct{} { return t.ready }
 // Answer is valid once Ready is closed.
 func (t *Ticket) Answer() Answer { return t.answer }
 
-// Claim is what the ticket waits with.
-func (t *Ticket) Claim() Claim { return t.claim }
-
 // waits says that the ticket has no answer yet.
 func (t *Ticket) waits() bool { return t.stage != ended }
 
