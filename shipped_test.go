@@ -49,7 +49,7 @@ func readShipped(t *testing.T, name string) string {
 func render(t *testing.T, text, role string) string {
 	t.Helper()
 	var out strings.Builder
-	fields := map[string]string{"Listen": "127.0.0.1:18000", "Upstream": "127.0.0.1:19000", "Role": role}
+	fields := map[string]string{"Listen": "127.0.0.1:18000", "Upstream": "127.0.0.1:19000", "UpPort": "19000", "Role": role}
 	if err := template.Must(template.New("").Parse(text)).Execute(&out, fields); err != nil {
 		t.Fatal(err)
 	}
