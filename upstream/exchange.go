@@ -243,7 +243,7 @@ func bodyIdle(a *Attempt, f message.Fields) time.Duration {
 // again after it (RFC 9112 section 6.3).
 func (x *exchange) frame(h *head, b *body) {
 	b.cn, b.up, b.left = x.cn, x.up, h.length
-	b.reuse = h.persist && !h.both && x.refused == nil
+	b.reuse = h.persist && x.refused == nil
 	switch {
 	case h.contentless(x.a.Request.Method):
 		b.left = 0

@@ -177,6 +177,7 @@ func TestFaultsAfterSending(t *testing.T) {
 		{"status of two digits", say("HTTP/1.1 20 OK\r\n\r\n"), classify.PhaseHeader, classify.FaultMalformed},
 		{"status of four digits", say("HTTP/1.1 2000 OK\r\n\r\n"), classify.PhaseHeader, classify.FaultMalformed},
 		{"status 099", say("HTTP/1.1 099 OK\r\n\r\n"), classify.PhaseHeader, classify.FaultMalformed},
+		{"RI-11 length with chunked", say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), classify.PhaseHeader, classify.FaultMalformed},
 		{"RI-11 two Content-Length", say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde"), classify.PhaseHeader, classify.FaultMalformed},
 		{"Content-Length list", say("HTTP/1.1 200 OK\r\nContent-Length: 3, 5\r\n\r\nabc"), classify.PhaseHeader, classify.FaultMalformed},
 		{"Content-Length sign", say("HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc"), classify.PhaseHeader, classify.FaultMalformed},

@@ -17,7 +17,6 @@ type head struct {
 	fields  message.Fields // without those of the framing
 	length  int64          // declared; -1: none
 	chunked bool
-	both    bool // Content-Length beside chunked: chunked rules, the connection ends
 	persist bool // the upstream keeps the connection
 	options struct{ close, keepAlive bool }
 }
@@ -190,7 +189,7 @@ func (h *head) settle() error {
 		return malformed("Transfer-Encoding in HTTP/1.0")
 	}
 	if h.chunked && h.length >= 0 {
-		h.both, h.length = true, -1
+		return malformed("Content-Length beside Transfer-Encoding") // may be smuggling
 	}
 	return nil
 }
