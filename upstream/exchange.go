@@ -245,7 +245,7 @@ func (x *exchange) frame(h *head, b *body) {
 	b.cn, b.up, b.left = x.cn, x.up, h.length
 	b.reuse = h.persist && x.refused == nil
 	switch {
-	case h.contentless(x.a.Request.Method):
+	case contentless(x.a.Request.Method, h.status):
 		b.left = 0
 		if h.status == 204 && (h.length > 0 || h.chunked) {
 			b.reuse = false // bytes may follow all the same

@@ -29,7 +29,11 @@ func (st *stream) respond(resp *http.Response) Result {
 	}
 	r.Trailers = func() message.Fields { return fieldsOf(resp.Trailer) }
 	phase := classify.PhaseBody
-	if resp.Body == http.NoBody {
+	bodyless := contentless(st.a.Request.Method, r.Status)
+	if bodyless && resp.Header["Content-Length"] == nil {
+		r.Length = -1 // net/http says 0
+	}
+	if bodyless || r.Length == 0 {
 		phase = classify.PhaseDone
 		_ = r.Body.Close()
 		r.Body = noBody{}

@@ -194,7 +194,7 @@ func (h *head) settle() error {
 	return nil
 }
 
-// contentless says whether the answer has no content whatever its fields say.
-func (h *head) contentless(method string) bool {
-	return h.status < 200 || h.status == 204 || h.status == 304 || method == "HEAD"
+// contentless says whether an answer has no content whatever its fields say.
+func contentless(method string, status int) bool {
+	return status < 200 || status == 204 || status == 304 || method == "HEAD"
 }

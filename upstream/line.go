@@ -39,11 +39,23 @@ func (c *Client) connect(ctx context.Context, a *Attempt, upgrade bool) (line, R
 	}
 	limited, cancel := within(ctx, a.ConnectTimeout, a.Deadline)
 	defer cancel()
-	l, o := c.open(limited, &a.Target, upgrade)
+	l, o := c.openAside(limited, &a.Target, upgrade)
 	if o.failed() {
 		return line{}, ended(ctx, o)
 	}
 	return l, Result{}
+}
+
+// openAside is open on a goroutine of its own: dialling is deep, and the stack
+// it needs would stay with the caller, whose call may wait for a long time.
+func (c *Client) openAside(ctx context.Context, t *Target, upgrade bool) (l line, o opened) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l, o = c.open(ctx, t, upgrade)
+	}()
+	<-done
+	return l, o
 }
 
 // ended is the Result of a connection that did not come about.
