@@ -29,19 +29,15 @@ type deadlined interface{ SetReadDeadline(time.Time) error }
 func (x *exchange) hold(t *tried) {
 	r := t.Response
 	limit := x.set.Body.Hold
-	small := r.Length >= 0 && r.Length <= limit
-	retryable := x.safe != "" && x.left() > 0
 	switch {
-	case limit <= 0 || r.Status < 200 || r.Status > 299 || r.Upgrade != nil || eventStream(r.Fields):
+	case !x.holds(r):
 		return
 	case r.Length == 0:
 		t.whole = true
 		return
-	case !retryable && !(small && isJSON(r.Fields)):
-		return
 	}
 	d, timed := r.Body.(deadlined)
-	if !timed && !small {
+	if !timed && !x.fitsHold(r) {
 		return
 	}
 	if timed {
@@ -49,6 +45,21 @@ func (x *exchange) hold(t *tried) {
 		defer d.SetReadDeadline(time.Time{})
 	}
 	t.read(limit)
+}
+
+// holds says whether an answer is one to be held.
+func (x *exchange) holds(r *message.Response) bool {
+	switch {
+	case x.set.Body.Hold <= 0 || r.Status < 200 || r.Status > 299 || r.Upgrade != nil || eventStream(r.Fields):
+		return false
+	case r.Length == 0 || x.safe != "" && x.left() > 0:
+		return true
+	}
+	return x.fitsHold(r) && isJSON(r.Fields)
+}
+
+func (x *exchange) fitsHold(r *message.Response) bool {
+	return r.Length >= 0 && r.Length <= x.set.Body.Hold
 }
 
 // read fills head up to limit, or to the end, or until time is up.
@@ -116,7 +127,11 @@ func (x *exchange) keep(t *tried) {
 	if d, ok := r.Body.(deadlined); ok {
 		d.SetReadDeadline(time.Now().Add(discardFor))
 	}
-	buf, err := x.p.Answers.Fill(io.MultiReader(bytes.NewReader(t.head), r.Body), -1, discardSize)
+	declared := r.Length
+	if x.call.Request.Method == "HEAD" {
+		declared = 0
+	}
+	buf, err := x.p.Answers.Fill(io.MultiReader(bytes.NewReader(t.head), r.Body), declared, discardSize)
 	if err != nil {
 		if buf != nil {
 			buf.Close()

@@ -51,6 +51,7 @@ func (x *exchange) readBody() *refusal {
 func (x *exchange) overLimit(prefix *spool.Buffer) *refusal {
 	if x.key == "" && x.set.Body.Stream {
 		x.body.stream = &streamed{prefix: prefix, call: x.call}
+		x.call.Watch()
 		return nil
 	}
 	if prefix != nil {
@@ -126,7 +127,7 @@ func (b keptBody) Trailers() message.Fields { return b.call.Trailers() }
 type streamed struct {
 	prefix *spool.Buffer
 	call   *inbound.Call
-	used   bool // the client's part was touched
+	used   bool // the client's part was touched; read by others once the attempt is over
 }
 
 // Len is what the client declared.
@@ -141,16 +142,43 @@ func (s *streamed) Open() (io.ReadCloser, error) {
 		return nil, message.ErrBodyUsed
 	}
 	if s.prefix == nil {
-		return io.NopCloser(readerFunc(s.read)), nil
+		return &streamReader{s, nil}, nil
 	}
 	r, err := s.prefix.Open()
 	if err != nil {
 		return nil, err
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(r, readerFunc(s.read)), r}, nil
+	return &streamReader{s, r}, nil
+}
+
+// streamReader gives the kept part, then the client's.
+type streamReader struct {
+	*streamed
+	prefix io.ReadCloser // nil: used up
+}
+
+// Read gives the kept part first.
+func (r *streamReader) Read(p []byte) (int, error) {
+	if r.prefix == nil {
+		return r.read(p)
+	}
+	n, err := r.prefix.Read(p)
+	if err == io.EOF {
+		err = r.prefix.Close()
+		r.prefix = nil
+	}
+	return n, err
+}
+
+// Close ends a Read of the client's part that may be in progress.
+func (r *streamReader) Close() error {
+	if r.used {
+		r.call.CloseRead()
+	}
+	if r.prefix != nil {
+		return r.prefix.Close()
+	}
+	return nil
 }
 
 func (s *streamed) read(p []byte) (int, error) {

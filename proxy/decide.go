@@ -84,10 +84,10 @@ func (f *Facts) plan() Decision {
 	switch {
 	case long || cause == causeRetryAfter && at.After(f.End):
 		return stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true)
-	case f.ShopOpen:
-		return stopAt("shop_breaker_open", f.ShopAt, true)
 	case f.Limited != "":
 		return Decision{Do: Stop, Reason: f.Limited, Dimension: f.Dimension, At: f.StartsAt}
+	case f.ShopOpen:
+		return stopAt("shop_breaker_open", f.ShopAt, true)
 	case at.After(f.End):
 		return stop("deadline_exceeded")
 	case f.Switch == "off":

@@ -147,7 +147,7 @@ func (x *exchange) await(next Decision) limiter.Answer {
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
 		Retry: len(x.past) > 0, Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
-		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect", ProbeTimeout: x.policy.PerTryTimeout,
+		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect", ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,
 	}
 	answer, ticket := x.p.Limiter.Ask(&c, now)
 	if ticket != nil {
@@ -181,8 +181,7 @@ func (x *exchange) wait(ticket *limiter.Ticket) limiter.Answer {
 func (x *exchange) leave(ticket *limiter.Ticket, reason string) limiter.Answer {
 	now := time.Now()
 	answer := x.p.Limiter.Leave(ticket, now)
-	x.p.Limiter.Report(answer.Grant, breaker.Excluded, now)
-	x.p.Limiter.Release(answer.Grant, now)
+	x.p.Limiter.Cancel(answer.Grant, now)
 	return limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
 }
 
@@ -337,7 +336,11 @@ func (x *exchange) decide(t *tried) Decision {
 		return d
 	}
 	f.StartsAt, f.Limited, f.Dimension = x.peek(d, now)
-	if f.Limited != "" {
+	if f.Limited == "" && x.labels.Shop != "" { // last: a yes takes the shop's one probe
+		ok, at := x.p.Shops.MayRetry(x.labels.Shop, x.hops[x.hop].host, now)
+		f.ShopOpen, f.ShopAt = !ok, at
+	}
+	if f.Limited != "" || f.ShopOpen {
 		d = decide(&f)
 	}
 	return d
@@ -359,10 +362,6 @@ func (x *exchange) lookAround(f *Facts) {
 	f.Switch = x.p.Retries().Value(&x.attrs, f.Now)
 	f.Draining = x.p.drained.Load()
 	f.Healthy = x.p.Limiter.Healthy(host, f.Now)
-	if x.labels.Shop != "" {
-		ok, at := x.p.Shops.MayRetry(x.labels.Shop, host, f.Now)
-		f.ShopOpen, f.ShopAt = !ok, at
-	}
 	if x.past.Last().Status == 429 && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
 		x.p.Limiter.Pause(host, x.labels.Shop, f.Now.Add(min(f.Verdict.RetryAfter, x.policy.RetryAfterCap)), f.Now)
 	}

@@ -66,7 +66,7 @@ func explainSettings(t *testing.T) *Settings {
 			Name: "pdd", Prefix: "/pdd", StripPrefix: true,
 			Upstreams: []Origin{{"https", "a.example", "/api"}, {"https", "b.example", "/api"}},
 		}},
-		Upgrade: policy.NewHosts([]string{"gw-api.pinduoduo.com"}),
+		Upgrade: policy.NewHosts([]string{"gw-api.pinduoduo.com"}), ConnectPorts: []uint16{443},
 		Body:    BodyLimits{Limit: 1000, Hold: 64 << 10, Stream: true},
 		MaxWait: 30 * time.Second, KeyTTL: time.Hour, MaxResponse: 1 << 20,
 	}
@@ -96,8 +96,12 @@ func (e *Explanation) row(outcome string) string {
 	for _, o := range e.Outcomes {
 		if o.Outcome == outcome {
 			wait := time.Duration(o.WaitMS) * time.Millisecond
-			return fmt.Sprintf("%s %s [%s] %s: %s %s %v; %d in %v: %d %s %s %s", o.Class, o.Reason, o.Basis, o.Executed, o.Next, o.Why, wait,
-				o.Attempts, time.Duration(o.AfterMS)*time.Millisecond, o.InTheEnd.Status, o.InTheEnd.Reason, o.InTheEnd.Executed, o.InTheEnd.Advice)
+			end := fmt.Sprintf("%d %s %s %s", o.InTheEnd.Status, o.InTheEnd.Reason, o.InTheEnd.Executed, o.InTheEnd.Advice)
+			if o.InTheEnd.Cut {
+				end += " cut"
+			}
+			return fmt.Sprintf("%s %s [%s] %s: %s %s %v; %d in %v: %s", o.Class, o.Reason, o.Basis, o.Executed, o.Next, o.Why, wait,
+				o.Attempts, time.Duration(o.AfterMS)*time.Millisecond, end)
 		}
 	}
 	return "no such outcome"
@@ -155,6 +159,7 @@ func TestExplainRefusals(t *testing.T) {
 		{"metadata", ExplainRequest{Method: "GET", URL: "http://169.254.169.254/"}, Refused{403, "destination_denied", "metadata"}},
 		{"odd address", ExplainRequest{Method: "GET", URL: "http://0x7f.1/"}, Refused{403, "destination_denied", "0x7f.1"}},
 		{"ourselves", ExplainRequest{Method: "GET", URL: "http://127.0.0.1:8080/"}, Refused{508, "loop", "127.0.0.1:8080"}},
+		{"port of a tunnel", ExplainRequest{Method: "CONNECT", URL: "a.test:22"}, Refused{403, "destination_denied", "connect_ports"}},
 		{"no route", ExplainRequest{Method: "GET", URL: "/other"}, Refused{400, "bad_request", "no route"}},
 		{"another Host", ExplainRequest{Method: "GET", URL: "/pdd/x", Fields: header("Host: evil.example")}, Refused{403, "client_denied", "listen.hosts"}},
 		{
@@ -291,7 +296,7 @@ func TestExplainOutcomes(t *testing.T) {
 		{"no connection in time", "transient connect_timeout [not_sent] no: retry connect_timeout 1s; 4 in 27s: 504 attempts_exhausted no repeat"},
 		{"certificate not valid", "permanent tls_verify [] no: stop fail_permanent 0s; 1 in 0s: 502 fail_permanent no stop"},
 		{"no answer in time", "unknown header_timeout [] maybe: stop manual_review 0s; 1 in 15s: 504 manual_review maybe check"},
-		{"answer cut off", "unknown truncated [] maybe: stop manual_review 0s; 1 in 0s: 502 manual_review maybe check"},
+		{"answer cut off", "success status_200 [] yes: deliver ok 0s; 1 in 0s: 200    cut"},
 		{"HTTP/2 refused stream or GOAWAY", "transient refused_stream [refused] no: retry refused_stream 1s; 4 in 7s: 502 attempts_exhausted no repeat"},
 		{"200", "success status_200 [] yes: deliver ok 0s; 1 in 0s: 200   "},
 		{"404", "permanent status_404 [] no: stop fail_permanent 0s; 1 in 0s: 404 fail_permanent no stop"},

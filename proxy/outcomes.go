@@ -34,6 +34,7 @@ type Ending struct {
 	Reason   string `json:"reason,omitempty"` // X-Retry-Reason
 	Executed string `json:"executed,omitempty"`
 	Advice   string `json:"advice,omitempty"`
+	Cut      bool   `json:"cut,omitempty"` // and then the connection breaks
 }
 
 // outcome in words, and how the upstream client would report it.
@@ -95,6 +96,7 @@ func answer(status int, retryAfter string) func() *tried {
 func truncated() *tried {
 	t := answer(200, "")()
 	t.whole, t.failed = false, upstream.ErrTruncated
+	t.Response.Length = 10
 	return t
 }
 
@@ -128,7 +130,7 @@ func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
 	out := WouldLeadTo{Outcome: o.words}
 	for now := x.started; ; {
 		t := x.pretend(o)
-		now = now.Add(x.takes(t))
+		now = now.Add(min(x.takes(t), x.end.Sub(now)))
 		f := x.facts(t, now, 0.5)
 		f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
 		next := decide(&f)
@@ -169,6 +171,9 @@ func (x *exchange) pretend(o *imagined) *tried {
 	if x.body.stream != nil {
 		x.body.stream.used = t.Outcome.Phase >= classify.PhaseSent || t.Response != nil
 	}
+	if t.failed != nil && !x.holds(t.Response) {
+		t.failed = nil // it is seen when the header is already with the client
+	}
 	t.verdict = x.judge(t)
 	a := attempt.Attempt{N: len(x.past) + 1, Count: x.number(), Host: x.hops[0].host, Verdict: t.verdict}
 	if t.Response != nil {
@@ -191,5 +196,6 @@ func (x *exchange) ending(t *tried, d Decision) Ending {
 		status = p.status
 		x.mark(&f, p.reason, time.Time{})
 	}
-	return Ending{status, f.Get(hReason), f.Get(hExecuted), f.Get(hAdvice)}
+	cut := t.Response != nil && t.failed == nil && !t.whole && t.head == nil
+	return Ending{status, f.Get(hReason), f.Get(hExecuted), f.Get(hAdvice), cut}
 }
