@@ -107,31 +107,29 @@ func (b *board) next() (best *Ticket) {
 		if b.blocker(g) != "" {
 			continue
 		}
-		if t := b.prober(g); t != nil {
-			return t
-		}
-		if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
-			best = t
-		}
-		if t := b.nextRetry(g); t != nil && (best == nil || earlier(t, best)) {
+		if t := b.nextAt(g); t != nil && (best == nil || earlier(t, best)) {
 			best = t
 		}
 	}
 	return best
 }
 
-// prober is the call that probes a gate whose breaker is not closed: the one with
-// the most time left. The oldest is about to run out of it, and a probe that
-// fails for want of time would keep the host cut off for ever. Nil: the turn decides.
-func (b *board) prober(g *gate) *Ticket {
-	if g.breaker.State(b.now) == breaker.Closed {
-		return nil
+// nextAt is the call that starts next at a gate: whose turn it is, but nobody
+// probes who is short of time while another has more. Those who wait longest are
+// about to run out of it, and probes that end with their calls would keep a host
+// cut off that has long recovered.
+func (b *board) nextAt(g *gate) *Ticket {
+	best := b.nextRetry(g)
+	if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
+		best = t
 	}
-	t, ok := g.deadlines.last()
-	if !ok || t.claim.Retry && !b.hasAll(t.buckets) {
-		return nil
+	if best == nil || g.breaker.State(b.now) == breaker.Closed || !best.short(b.now) {
+		return best
 	}
-	return t
+	if t, ok := g.deadlines.last(); ok && (!t.claim.Retry || b.hasAll(&t.sources)) {
+		return t
+	}
+	return best
 }
 
 // nextRetry is the retry with the earliest turn at a gate for which every token

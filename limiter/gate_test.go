@@ -105,6 +105,30 @@ func TestCase_CB_09_WaitingForTheBreakerIsNoAttempt(t *testing.T) {
 	}
 }
 
+// Whoever has waited longest is about to run out of time: a probe that ends with
+// its call would say that the host is still down.
+func TestProbesHaveTime(t *testing.T) {
+	d := newDesk(t, config)
+	d.fail(host)
+	old := d.wait(Claim{Deadline: at(2500 * time.Millisecond), ProbeTimeout: time.Second}, causeBreaker, at(2*time.Second))
+	young := d.wait(Claim{Deadline: at(5 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(2*time.Second))
+	youngest := d.wait(Claim{Deadline: at(6 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(2*time.Second))
+	d.until(at(2 * time.Second))
+	if probe := d.granted("youngest", youngest); !d.waits(old) || !d.waits(young) {
+		t.Error("more than the probe went")
+	} else {
+		d.end(probe.Grant, breaker.Alive)
+	}
+	d.granted("old", old)
+	d.granted("young", young)
+
+	d.fail(host)
+	first := d.wait(Claim{Deadline: at(6 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(4*time.Second))
+	d.wait(Claim{Deadline: at(7 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(4*time.Second))
+	d.until(at(4 * time.Second))
+	d.granted("first", first) // with time enough the turn decides
+}
+
 // A failed probe pushes the date back; who cannot wait that long ends at once.
 func TestReopening(t *testing.T) {
 	d := newDesk(t, config)

@@ -218,12 +218,12 @@ func (w *world) check() {
 }
 
 // checkOrder: among those who need the same, nobody starts before one with an
-// earlier turn who was in line already.
+// earlier turn who was in line already. A probe may, for want of time.
 func (w *world) checkOrder(started []*Ticket) {
 	for _, s := range started {
 		for _, t := range w.waiting {
 			alike := t.gate == s.gate && t.sources == s.sources && t.claim.Retry == s.claim.Retry
-			if alike && t.stage == inLine && t.joined.Before(w.now) && earlier(t, s) {
+			if alike && t.stage == inLine && t.joined.Before(w.now) && earlier(t, s) && s.gate.breaker.State(w.now) == breaker.Closed {
 				w.Fatalf("%+v started before %+v", s.claim, t.claim)
 			}
 		}

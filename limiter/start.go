@@ -32,11 +32,14 @@ func (b *board) startable(g *gate, c *Claim, from sources) bool {
 	if b.blocker(g) != "" || (!c.Deadline.IsZero() && b.now.After(c.Deadline)) {
 		return false
 	}
-	if c.Retry {
-		for _, k := range from {
-			if !b.has(k) {
-				return false
-			}
+	return !c.Retry || b.hasAll(&from)
+}
+
+// hasAll says whether there is a token in every bucket that applies.
+func (b *board) hasAll(from *sources) bool {
+	for _, k := range from {
+		if !b.has(k) {
+			return false
 		}
 	}
 	return true

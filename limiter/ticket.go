@@ -63,6 +63,11 @@ func (t *Ticket) late(at time.Time) bool {
 	return !t.claim.Deadline.IsZero() && at.After(t.claim.Deadline)
 }
 
+// short says that the deadline leaves less time than a probe is given.
+func (t *Ticket) short(now time.Time) bool {
+	return !t.claim.Deadline.IsZero() && t.claim.Deadline.Sub(now) < t.claim.ProbeTimeout
+}
+
 // patience is how much longer the ticket may be stopped at its gate.
 func (t *Ticket) patience() time.Duration { return t.claim.MaxWait - t.atGate }
 
