@@ -62,6 +62,7 @@ type wouldLead struct {
 	InTheEnd struct {
 		Status                   int
 		Reason, Executed, Advice string
+		Cut                      bool
 	} `json:"in_the_end"`
 }
 
@@ -261,10 +262,13 @@ func (o *wouldLead) next() string {
 
 // end is what the client gets.
 func (o *wouldLead) end() string {
-	if o.InTheEnd.Reason == "" {
-		return fmt.Sprint(o.InTheEnd.Status)
+	text := fmt.Sprint(o.InTheEnd.Status)
+	switch {
+	case o.InTheEnd.Cut:
+		text += ", then cut off"
+	case o.InTheEnd.Reason != "":
+		text += " " + o.InTheEnd.Reason + ", " + o.InTheEnd.Advice
 	}
-	text := fmt.Sprintf("%d %s, %s", o.InTheEnd.Status, o.InTheEnd.Reason, o.InTheEnd.Advice)
 	if o.Attempts > 1 {
 		text += fmt.Sprintf("; %d attempts, %s", o.Attempts, span(o.AfterMS))
 	}

@@ -32,7 +32,7 @@ func offline(t *testing.T) func(*Env) {
 				Instance: c.Instance, Via: true, Policies: set, Clients: clients,
 				Guard:   access.NewGuard(access.GuardConfig{Private: "auto"}),
 				Headers: proxy.HeaderNames{Keys: h.IdempotencyKey, RetryCount: h.RetryCount, Shop: h.Shop, ShopTier: h.ShopTier, Task: h.TaskType, Timeout: h.Timeout},
-				Upgrade: policy.NewHosts(c.UpgradeToHTTPS), Body: proxy.BodyLimits{Limit: 1 << 20},
+				Upgrade: policy.NewHosts(c.UpgradeToHTTPS), Body: proxy.BodyLimits{Limit: 1 << 20}, ConnectPorts: []uint16{443},
 			}, &proxy.Switch{Default: "on"}, proxy.ExplainRequest{
 				Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: map[string]string{"global": "300/m"},
 			}, time.Now())

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,27 +64,22 @@ func (r *registry) done(x *exchange, s *attempt.Summary) {
 	r.next = (r.next + 1) % recentCalls
 }
 
-// each calls f for a snapshot of the calls in progress.
-func (r *registry) each(f func(*exchange)) {
+// snapshot gives all calls at one moment, so that one that ends meanwhile is
+// not missed: those that ended, oldest first, and those in progress.
+func (r *registry) snapshot() (ended []*attempt.Summary, live []*exchange) {
 	r.mu.Lock()
-	all := make([]*exchange, 0, len(r.live))
-	for x := range r.live {
-		all = append(all, x)
-	}
-	r.mu.Unlock()
-	for _, x := range all {
-		f(x)
-	}
+	defer r.mu.Unlock()
+	ended = slices.Concat(r.recent[r.next:], r.recent[:r.next])
+	return ended, slices.Collect(maps.Keys(r.live))
 }
 
 // Calls are the calls in progress and the latest finished ones, newest last.
 func (p *Proxy) Calls() []*attempt.Summary {
 	now := time.Now()
-	p.calls.mu.Lock()
-	out := append(append(make([]*attempt.Summary, 0, len(p.calls.recent)+len(p.calls.live)),
-		p.calls.recent[p.calls.next:]...), p.calls.recent[:p.calls.next]...)
-	p.calls.mu.Unlock()
-	p.calls.each(func(x *exchange) { out = append(out, x.look(now)) })
+	out, live := p.calls.snapshot()
+	for _, x := range live {
+		out = append(out, x.look(now))
+	}
 	return out
 }
 

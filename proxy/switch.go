@@ -52,7 +52,10 @@ func (s *Switch) Value(a *policy.Attrs, now time.Time) string {
 // calls that wait for one get their last answer at once.
 func (p *Proxy) SetSwitch(s *Switch) {
 	p.retries.Store(s)
-	p.calls.each(func(x *exchange) { x.releaseIfOff(s) })
+	_, live := p.calls.snapshot()
+	for _, x := range live {
+		x.releaseIfOff(s)
+	}
 }
 
 // Retries is the switch in force.

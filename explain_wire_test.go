@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"retryproxy/admin"
+	"retryproxy/message"
+	"retryproxy/proxy"
+)
+
+// explainable are outcomes as explain names them, and how an upstream brings
+// each about; nil: nobody listens.
+var explainable = map[string]step{
+	"the name does not exist":             nil,
+	"connection refused":                  nil,
+	"connection reset after sending":      reset,
+	"connection closed without an answer": hangUp,
+	"no answer in time":                   silent,
+	"answer cut off":                      raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"),
+	"answer makes no sense":               raw("HTTP/1.1 2x0 OK\r\n\r\n"),
+	"200":                                 answer(200, ""),
+	"200 whose JSON says failure":         answer(200, `{"success":false}`, "Content-Type: application/json"),
+	"400":                                 answer(400, ""),
+	"404":                                 answer(404, ""),
+	"408":                                 answer(408, ""),
+	"425":                                 answer(425, ""),
+	"429":                                 answer(429, ""),
+	"429 with Retry-After: 10":            answer(429, "", "Retry-After: 10"),
+	"500":                                 answer(500, ""),
+	"501":                                 answer(501, ""),
+	"502":                                 answer(502, ""),
+	"503":                                 answer(503, ""),
+	"503 with Retry-After: 3600":          answer(503, "", "Retry-After: 3600"),
+	"504":                                 answer(504, ""),
+}
+
+// TestExplainAgreesWithTheWire makes the calls that explain is about: number of
+// attempts, time, and what the client gets must be the same.
+func TestExplainAgreesWithTheWire(t *testing.T) {
+	kinds := []struct{ name, method, header string }{
+		{"GET", "GET", ""}, {"POST", "POST", ""}, {"keyed POST", "POST", "X-Idempotency-Key: k"}, {"GET with patience", "GET", "X-Request-Timeout: 2"},
+	}
+	for _, kind := range kinds {
+		for outcome, does := range explainable {
+			t.Run(kind.name+"/"+outcome, func(t *testing.T) {
+				bubble(t, func(r *rig) {
+					if outcome == "connection refused" {
+						r.hosts["u1.test"] = netip.MustParseAddr("127.0.1.1")
+					} else if does != nil {
+						r.upstream("u1.test:80", does)
+					}
+					want := r.explained(kind.method, kind.header, outcome)
+					var lines []string
+					if kind.header != "" {
+						lines = []string{kind.header}
+					}
+					got := r.do(kind.method, "http://u1.test/x", "", lines...)
+					if got := r.happened(got); got != want {
+						t.Errorf("the wire: %s, explain: %s", got, want)
+					}
+				}, "max_retries: 3,", "max_retries: 3, jitter: none,")
+			})
+		}
+	}
+}
+
+// explained is what explain says of one outcome.
+func (r *rig) explained(method, header, outcome string) string {
+	r.t.Helper()
+	q := admin.Question{Method: method, URL: "http://u1.test/x"}
+	if name, value, ok := strings.Cut(header, ": "); ok {
+		q.Fields = message.Fields{{Name: name, Value: value}}
+	}
+	e, err := r.app.explain(q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, o := range e.(proxy.Explanation).Outcomes {
+		if o.Outcome == outcome {
+			end := &o.InTheEnd
+			if end.Cut { // whether the header is seen before the reset is chance
+				end.Status = 0
+			}
+			return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", o.Attempts, time.Duration(o.AfterMS)*time.Millisecond,
+				o.Class, o.Reason, end.Status, end.Reason, end.Executed, end.Advice)
+		}
+	}
+	r.t.Fatalf("explain does not speak of %q", outcome)
+	return ""
+}
+
+// happened is what really became of the only call.
+func (r *rig) happened(got reply) string {
+	r.t.Helper()
+	synctest.Wait() // until the call is booked
+	calls := r.app.proxy.Calls()
+	text, err := json.Marshal(calls)
+	if err != nil || len(calls) != 1 {
+		r.t.Fatalf("calls = %s %v, want one", text, err)
+	}
+	if got.Err != nil {
+		got.Status = 0
+	}
+	first := &calls[0].Attempts[0]
+	return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", len(calls[0].Attempts), got.Took,
+		first.Verdict.Class, first.Verdict.Reason, got.Status,
+		got.Header.Get("X-Retry-Reason"), got.Header.Get("X-Retry-Executed"), got.Header.Get("X-Retry-Advice"))
+}
