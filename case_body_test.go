@@ -7,10 +7,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"retryproxy/internal/memnet"
 )
 
 // random is a body that is the same in every run.
@@ -247,4 +252,143 @@ func TestCase_BR_10_EarlyAnswerStreamed(t *testing.T) {
 		r.wantBody(got, `{"max":1}`)
 		r.between("time to the answer", got.Took, 0, time.Second)
 	}, smallLimit...)
+}
+
+// zeros is an endless body.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// By the contract a keyless body is kept too, for it is repeated when nothing
+// was sent or the server says not now; but on disk, not in memory. 20 uploads
+// of 4 MiB instead of 32 keep the test short.
+func TestCase_BR_06_UploadsDoNotFillMemory(t *testing.T) {
+	const uploads, size = 20, 4 << 20
+	var before, during runtime.MemStats
+	var all sync.WaitGroup
+	all.Add(uploads)
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		all.Wait() // every upload is at the upstream, none is answered
+		runtime.ReadMemStats(&during)
+	}()
+	up := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); n != size || err != nil {
+			t.Errorf("the upstream read %d bytes, %v, want %d", n, err, size)
+		}
+		all.Done()
+		<-measured
+	})
+	dir := t.TempDir()
+	a, stop := onSockets(t, fmt.Sprintf("body: {dir: %q}", dir))
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var clients sync.WaitGroup
+	for range uploads {
+		clients.Go(func() {
+			if got := upload(t, a.proxies[0].Addr().String(), up, size); got.Status != 200 {
+				t.Errorf("status = %d, %v, want 200", got.Status, got.Err)
+			}
+		})
+	}
+	clients.Wait()
+	if grown := int64(during.HeapInuse) - int64(before.HeapInuse); grown > 32<<20 {
+		t.Errorf("memory grew by %d MiB, want at most 32", grown>>20)
+	}
+	stop()
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("temporary files left behind: %v", left)
+	}
+}
+
+// upload sends a keyless body of zeros on a connection of its own.
+func upload(t *testing.T, proxy, up string, size int64) reply {
+	t.Helper()
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		return reply{Err: err}
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST http://%s/x HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", up, up, size)
+	if _, err := io.Copy(c, io.LimitReader(zeros{}, size)); err != nil {
+		return reply{Err: err}
+	}
+	return readReply(bufio.NewReader(c), "POST")
+}
+
+// By the contract a keyed body is read before attempt 1: an upload that is
+// broken off reaches no upstream at all. 300 times instead of 2000.
+func TestCase_BR_11_AbortedUploadsLeaveNothing(t *testing.T) {
+	const uploads = 300
+	before := runtime.NumGoroutine()
+	requests := 0
+	up := serving(t, func(http.ResponseWriter, *http.Request) { requests++ })
+	dir := t.TempDir()
+	a, stop := onSockets(t, fmt.Sprintf("body: {memory: 16KiB, dir: %q}", dir))
+	var clients sync.WaitGroup
+	for worker := range 10 {
+		clients.Go(func() {
+			for n := range uploads / 10 {
+				abortUpload(t, a.proxies[0].Addr().String(), up, fmt.Sprintf("k%d-%d", worker, n))
+			}
+		})
+	}
+	clients.Wait()
+	stop() // ends when every call has
+	if got := counted(t, a, "calls_total", "result=cancelled"); got != uploads {
+		t.Errorf("cancelled calls = %v, want %d", got, uploads)
+	}
+	if live, _ := a.up.Stats(); requests != 0 || live != 0 {
+		t.Errorf("upstream: %d requests and %d connections, want none", requests, live)
+	}
+	if got := a.limiter.Hosts(time.Now()); len(got) != 0 && got[0].Breaker.Failures != 0 {
+		t.Errorf("gates = %+v, want no failure", got)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("temporary files left behind: %v", left)
+	}
+	if n := runtime.NumGoroutine(); n > before+10 {
+		t.Errorf("goroutines = %d, %d before", n, before)
+	}
+}
+
+// abortUpload waits until its body is asked for, sends a tenth of it, and
+// resets the connection.
+func abortUpload(t *testing.T, proxy, up, key string) {
+	t.Helper()
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST http://%s/x HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\nX-Idempotency-Key: %s\r\nExpect: 100-continue\r\n\r\n", up, up, 1<<20, key)
+	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	c.Write(make([]byte, 100<<10))
+	c.(*net.TCPConn).SetLinger(0)
+}
+
+func TestCase_BR_11_AbortedUploadIsCancelled(t *testing.T) {
+	for _, key := range []string{"X-A: b", "X-Idempotency-Key: k"} {
+		t.Run(key, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				u := r.upstream("u1.test:80", answer(200, "ok"))
+				c := r.dial()
+				text := rawRequest("POST", "http://u1.test/x", random(1<<20), key)
+				io.WriteString(c, text[:100<<10])
+				time.Sleep(time.Second)
+				c.(*memnet.Conn).Reset()
+				r.wantEnd("cancelled", "client_gone", 0)
+				r.wantMetric(1, "calls_total", "result=cancelled")
+				r.wantMetric(0, "calls_total", "result=rejected")
+				r.want(reply{}, 0, u, 0)
+			})
+		})
+	}
 }

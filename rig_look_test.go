@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"strings"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -21,11 +22,16 @@ import (
 func (r *rig) metric(name string, labels ...string) float64 {
 	r.t.Helper()
 	synctest.Wait()
-	families, err := r.app.metrics.Gatherer().Gather()
+	return counted(r.t, r.app, name, labels...)
+}
+
+// counted is metric for an app on sockets.
+func counted(t *testing.T, a *app, name string, labels ...string) (sum float64) {
+	t.Helper()
+	families, err := a.metrics.Gatherer().Gather()
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	sum := 0.0
 	for _, f := range families {
 		if f.GetName() != "retryproxy_"+name {
 			continue

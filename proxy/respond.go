@@ -52,9 +52,11 @@ var titles = map[string]string{
 func (x *exchange) refuse(r *refusal) {
 	x.outcome.refusal = r
 	x.outcome.decision = stop(r.reason)
-	x.outcome.result = "rejected"
-	if h := x.p.Hooks.Denied; h != nil {
-		h(r.reason)
+	if r.reason != "client_gone" {
+		x.outcome.result = "rejected"
+		if h := x.p.Hooks.Denied; h != nil {
+			h(r.reason)
+		}
 	}
 	x.answerOwn(&problem{status: x.refusalStatus(r), reason: r.reason, detail: r.detail, at: x.outcome.decision.At})
 }
@@ -66,6 +68,8 @@ func (x *exchange) refusalStatus(r *refusal) int {
 		return x.authStatus()
 	case x.call.Bad != nil:
 		return x.call.Bad.Status
+	case r.reason == "client_gone":
+		return 400 // one that closed only its sending side reads it
 	}
 	return own[r.reason]
 }
