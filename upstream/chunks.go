@@ -110,7 +110,7 @@ func chunkLineOf(cn *conn) ([]byte, error) {
 	for {
 		b := cn.in.unread()
 		if i := bytes.IndexByte(b, '\n'); i >= 0 {
-			if i == 0 || b[i-1] != '\r' || i > longestChunkLine {
+			if i == 0 || i > longestChunkLine || bytes.IndexByte(b[:i], '\r') != i-1 {
 				return nil, malformed("chunk line")
 			}
 			return b[:i+1], nil

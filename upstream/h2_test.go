@@ -30,9 +30,10 @@ import (
 // h2peer is an HTTP/2 server that does only what a test says.
 type h2peer struct {
 	*peer
-	fr  *http2.Framer
-	buf bytes.Buffer
-	enc *hpack.Encoder
+	fr     *http2.Framer
+	buf    bytes.Buffer
+	enc    *hpack.Encoder
+	bodies map[uint32]string // of requests that have begun
 }
 
 // h2log is what a server saw over all connections.
@@ -74,14 +75,15 @@ func open(p *peer) *h2peer {
 	if _, err := io.ReadFull(p, preface); err != nil || string(preface) != http2.ClientPreface {
 		return nil
 	}
-	h := &h2peer{peer: p, fr: http2.NewFramer(p, p)}
+	h := &h2peer{peer: p, fr: http2.NewFramer(p, p), bodies: map[uint32]string{}}
 	h.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	h.enc = hpack.NewEncoder(&h.buf)
 	_ = h.fr.WriteSettings()
 	return h
 }
 
-// next reads to the end of the next request.
+// next reads to the end of the next request; the frames of others may come
+// between.
 func (h *h2peer) next(l *h2log) (r h2request, ok bool) {
 	for {
 		f, err := h.fr.ReadFrame()
@@ -96,23 +98,22 @@ func (h *h2peer) next(l *h2log) (r h2request, ok bool) {
 		case *http2.PingFrame:
 			_ = h.fr.WritePing(true, f.Data)
 		case *http2.MetaHeadersFrame:
-			if r.id == f.StreamID {
-				r.trailers = fieldLines(f)
-				return r, true
+			if body, begun := h.bodies[f.StreamID]; begun {
+				return h2request{f.StreamID, body, fieldLines(f)}, true
 			}
 			l.mu.Lock()
 			l.headers = append(l.headers, fieldLines(f))
 			l.mu.Unlock()
-			if r.id = f.StreamID; f.StreamEnded() {
-				return r, true
+			if h.bodies[f.StreamID] = ""; f.StreamEnded() {
+				return h2request{id: f.StreamID}, true
 			}
 		case *http2.DataFrame:
-			r.body += string(f.Data())
+			h.bodies[f.StreamID] += string(f.Data())
 			if n := uint32(len(f.Data())); n > 0 {
 				_, _ = h.fr.WriteWindowUpdate(0, n), h.fr.WriteWindowUpdate(f.StreamID, n)
 			}
 			if f.StreamEnded() {
-				return r, true
+				return h2request{id: f.StreamID, body: h.bodies[f.StreamID]}, true
 			}
 		}
 	}
