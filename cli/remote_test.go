@@ -51,6 +51,7 @@ func rememberedCalls() []*attempt.Summary {
 			ID: "cc33", Mode: "forward", Policy: "default", State: "waiting", Cause: "tokens", Reason: "shop", Place: 3, NextAt: began.Add(time.Minute),
 			Labels: attempt.Labels{Shop: "9"}, Method: "GET", Host: "a.test:80", Path: "/x", Attempts: attempt.History{refused}, Started: began,
 		},
+		{ID: "ee55", Mode: "forward", State: "done", Result: "cancelled", Reason: "client_gone", Status: 499, Method: "GET", Host: "a.test:80", Started: began, Duration: time.Second},
 		{ID: "dd44", Mode: "forward", State: "done", Result: "rejected", Reason: "destination_denied", Detail: "no way", Status: 403, Method: "GET", Host: "10.0.0.1:80", Started: began},
 	}
 }
@@ -212,6 +213,7 @@ func TestWhy(t *testing.T) {
 		}},
 		{"waiting", "cc33", OK, []string{"It waits for tokens, place 3, until ", "(shop)."}},
 		{"rejected", "dd44", OK, []string{"The client got 403", "the destination is not allowed (destination_denied). Nothing was executed upstream. (no way)"}},
+		{"left", "ee55", OK, []string{"The client left after 1s. Nothing was executed upstream."}},
 		{"by key", "kk", OK, []string{"Call aa11"}},
 		{"unknown", "zz", Failure, []string{"no call in progress or remembered"}},
 	}

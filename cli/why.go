@@ -137,6 +137,9 @@ func (k *call) end() string {
 	if k.Status == 0 {
 		text = fmt.Sprintf("It ended without an answer after %s: %s.", span(k.DurationMS), reasonText(k.Reason))
 	}
+	if k.Reason == "client_gone" {
+		text = fmt.Sprintf("The client left after %s.", span(k.DurationMS))
+	}
 	if k.Result == "replay" {
 		text = fmt.Sprintf("The client got the answer of an earlier call with the same key, %d.", k.Status)
 	}
