@@ -196,8 +196,30 @@ func (b *board) judge(t *Ticket) {
 	case g.waiting > b.config.MaxWaiting && t.joined.Equal(b.now):
 		b.refuse(t, RefusedSlot)
 	case t.group != nil && g.open(b.now):
-		if at, _ := b.tokensAt(t, b.now, (*bucket).plannedBefore); at.IsZero() || t.late(at) {
-			b.refuse(t, RefusedTokens)
+		b.judgeTokens(t)
+		for _, k := range t.sources {
+			b.judgeLast(k)
+		}
+	}
+}
+
+// judgeTokens turns a retry in line away whose tokens come too late.
+func (b *board) judgeTokens(t *Ticket) (away bool) {
+	at, _ := b.tokensAt(t, b.now, (*bucket).plannedBefore)
+	if away = at.IsZero() || t.late(at); away {
+		b.refuse(t, RefusedTokens)
+	}
+	return away
+}
+
+// judgeLast looks at those whom somebody with an earlier turn has pushed back:
+// the last of each line first, so that one is enough when all have time.
+func (b *board) judgeLast(k *bucket) {
+	if k == nil || k.limit.Off {
+		return
+	}
+	for g, q := range k.lines {
+		for t, ok := q.last(); ok && g.open(b.now) && b.judgeTokens(t); t, ok = q.last() {
 		}
 	}
 }

@@ -161,20 +161,23 @@ func TestForecastCountsThePlanned(t *testing.T) {
 	}
 }
 
-// A promise is kept as things stood; who loses it to others ends at its deadline.
-func TestOvertakenUntilTheDeadline(t *testing.T) {
+// Who loses the last token in time to others does not sleep on for nothing.
+func TestOvertakenEndsAtOnce(t *testing.T) {
 	d := newDesk(t, tokens(Limit{Rate: 0.1, Burst: 1}, off, off))
 	d.start(Claim{Retry: true})
 	slow := d.wait(Claim{Retry: true, Priority: 5, Deadline: at(15 * time.Second)}, causeTokens, at(10*time.Second))
-	vip := d.wait(Claim{Retry: true, Priority: 1}, causeTokens, at(10*time.Second))
-	if v := d.l.View(slow, d.now); !v.At.Equal(at(20*time.Second)) || v.Place != 2 {
-		t.Errorf("View = %+v, want the second token", v)
-	}
-	d.until(at(15 * time.Second))
-	d.granted("vip", vip)
+	patient := d.wait(Claim{Retry: true, Priority: 4, Deadline: at(20 * time.Second)}, causeTokens, at(10*time.Second))
 	if a := d.turnedAway("slow", slow, RefusedTokens); a.Dimension != "global" || !a.At.Equal(at(20*time.Second)) || a.Cause != causeTokens {
 		t.Errorf("Answer = %+v, want the global token at 20s", a)
 	}
+	vip := d.wait(Claim{Retry: true, Priority: 1}, causeTokens, at(10*time.Second))
+	if v := d.l.View(patient, d.now); !v.At.Equal(at(20*time.Second)) || v.Place != 2 {
+		t.Errorf("View = %+v, want the second token", v)
+	}
+	d.until(at(10 * time.Second))
+	d.granted("vip", vip)
+	d.until(at(20 * time.Second))
+	d.granted("patient", patient)
 }
 
 func TestShare(t *testing.T) {
