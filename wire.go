@@ -231,7 +231,7 @@ func (a *app) breakerEvent(e breaker.Event) {
 func (a *app) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Records: a.store.Stats,
-		Waiting: a.waiting,
+		Waiting: a.proxy.Waiting,
 		InFlight: func() map[string]int {
 			out := map[string]int{}
 			for _, h := range a.limiter.Hosts(time.Now()) {
@@ -250,17 +250,6 @@ func (a *app) sources() telemetry.Sources {
 			return out
 		},
 	}
-}
-
-// waiting counts the waiting calls by cause.
-func (a *app) waiting() map[string]int {
-	out := map[string]int{}
-	for _, c := range a.proxy.Calls() {
-		if c.State == "waiting" {
-			out[c.Cause]++
-		}
-	}
-	return out
 }
 
 // close gives back what newApp built.

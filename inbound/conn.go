@@ -120,7 +120,11 @@ func (k *conn) awaitByte(now time.Time) error {
 }
 
 // serveCall serves the request whose first byte is there; true: one more may come.
-func (k *conn) serveCall() (again bool) {
+func (k *conn) serveCall() (again bool) { return k.readCall() && k.handle() && k.settle() }
+
+// readCall makes the next Call; false: the client is gone. It is a function of
+// its own so that its frame is not on the stack of a call that waits.
+func (k *conn) readCall() bool {
 	now := time.Now()
 	text, lines, fault := k.readHead(now)
 	if text == "" && fault == nil {
@@ -142,7 +146,7 @@ func (k *conn) serveCall() (again bool) {
 	k.expecting.Store(c.expect)
 	k.answered, k.broken = false, false
 	k.watched.Store(false)
-	return k.handle() && k.settle()
+	return true
 }
 
 // readHead reads a whole head; an empty text without fault: the client is gone.

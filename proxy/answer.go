@@ -50,13 +50,17 @@ func (x *exchange) hold(t *tried) {
 // holds says whether an answer is one to be held.
 func (x *exchange) holds(r *message.Response) bool {
 	switch {
-	case x.set.Body.Hold <= 0 || r.Status < 200 || r.Status > 299 || r.Upgrade != nil || eventStream(r.Fields):
+	case x.set.Body.Hold <= 0 || r.Status < 200 || r.Upgrade != nil || eventStream(r.Fields):
 		return false
-	case r.Length == 0 || x.safe != "" && x.left() > 0:
+	case r.Length == 0 || x.safe != "" && x.left() > 0 || mayTell(r.Status):
 		return true
 	}
-	return x.fitsHold(r) && isJSON(r.Fields)
+	return r.Status <= 299 && x.fitsHold(r) && isJSON(r.Fields)
 }
+
+// mayTell are the statuses whose answer may itself say that the request had been
+// sent on.
+func mayTell(status int) bool { return status == 503 || status == 408 }
 
 func (x *exchange) fitsHold(r *message.Response) bool {
 	return r.Length >= 0 && r.Length <= x.set.Body.Hold

@@ -83,6 +83,32 @@ func (p *Proxy) Calls() []*attempt.Summary {
 	return out
 }
 
+// Waiting counts the waiting calls by cause.
+func (p *Proxy) Waiting() map[string]int {
+	out := map[string]int{}
+	_, live := p.calls.snapshot()
+	now := time.Now()
+	for _, x := range live {
+		if cause, ok := x.waitsFor(now); ok {
+			out[cause]++
+		}
+	}
+	return out
+}
+
+// waitsFor is the cause of the wait in progress.
+func (x *exchange) waitsFor(now time.Time) (cause string, waiting bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.live.state != stateWaiting:
+		return "", false
+	case x.live.ticket == nil:
+		return "key", true
+	}
+	return x.p.Limiter.View(x.live.ticket, now).Cause, true
+}
+
 // show tells operators what the call is doing.
 func (x *exchange) show(state string, ticket *limiter.Ticket) {
 	x.mu.Lock()

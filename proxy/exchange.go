@@ -57,8 +57,10 @@ type exchange struct {
 	past    attempt.History
 	retries int // retries this run may make in all
 	nxHost  bool
-	delay   time.Duration // of the wait before the attempt in flight
-	cause   string        // of that wait
+	next    Decision       // what to do next
+	turn    limiter.Answer // of the gate, for the attempt in flight
+	delay   time.Duration  // of the wait before the attempt in flight
+	cause   string         // of that wait
 	atGate  time.Duration
 	grant   limiter.Grant
 	kept    *kept // newest complete answer of an earlier attempt
@@ -108,24 +110,30 @@ func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 	return x
 }
 
-// run tries until the rule says that it is enough.
+// run tries until the rule says that it is enough. What a round needs lives in
+// the exchange and not in this frame: thousands may wait here at a time.
 func (x *exchange) run() {
 	x.prepare()
-	next := Decision{Do: Retry}
-	var t *tried
-	for next.Do == Retry {
-		turn := x.await(next)
-		if turn.Refused != "" {
-			x.conclude(nil, refusedTurn(turn))
+	for x.next = (Decision{Do: Retry}); x.next.Do == Retry; {
+		x.await()
+		if x.turn.Refused != "" {
+			x.conclude(nil, refusedTurn(&x.turn))
 			return
 		}
-		t = x.try(turn)
-		next = x.decide(t)
-		if next.Do == Retry {
-			next = x.plan(t, next)
-		}
+		x.round()
 	}
-	x.conclude(t, next)
+}
+
+// round makes one attempt and acts on what the rule says of it.
+func (x *exchange) round() {
+	t := x.try()
+	x.next = x.decide(t)
+	if x.next.Do == Retry {
+		x.next = x.plan(t, x.next)
+	}
+	if x.next.Do != Retry {
+		x.conclude(t, x.next)
+	}
 }
 
 // prepare settles what holds for all attempts.
@@ -141,60 +149,74 @@ func (x *exchange) prepare() {
 
 // await waits for the call's turn: its own backoff, the gate of its host, and
 // for a retry the tokens.
-func (x *exchange) await(next Decision) limiter.Answer {
-	now := time.Now()
-	c := limiter.Claim{
+func (x *exchange) await() {
+	since := time.Now()
+	if ticket := x.ask(since); ticket != nil {
+		x.show(stateWaiting, ticket)
+		x.wait(ticket)
+		x.show(stateRunning, nil)
+	}
+	x.waited(since)
+}
+
+// ask claims a turn; without a ticket the answer is there at once.
+func (x *exchange) ask(now time.Time) *limiter.Ticket {
+	c := x.claimOf(x.next)
+	var ticket *limiter.Ticket
+	x.turn, ticket = x.p.Limiter.Ask(&c, now)
+	return ticket
+}
+
+// claimOf is what the gate has to know of the next attempt.
+func (x *exchange) claimOf(next Decision) limiter.Claim {
+	return limiter.Claim{
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
 		Retry: len(x.past) > 0, Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
-		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect", ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,
+		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
+		ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,
 	}
-	answer, ticket := x.p.Limiter.Ask(&c, now)
-	if ticket != nil {
-		answer = x.wait(ticket)
-	}
-	x.waited(answer, now)
-	return answer
 }
 
 // wait sleeps until the ticket is answered or nobody wants the call any more.
-func (x *exchange) wait(ticket *limiter.Ticket) limiter.Answer {
-	x.show(stateWaiting, ticket)
-	defer x.show(stateRunning, nil)
-	gone, draining := x.call.Context().Done(), x.p.draining
+func (x *exchange) wait(ticket *limiter.Ticket) {
+	gone := x.call.Context().Done()
 	for {
 		select {
 		case <-ticket.Ready():
-			return ticket.Answer()
+			x.turn = ticket.Answer()
+			return
 		case <-gone:
 			if !x.wanted() {
-				return x.leave(ticket, "client_gone")
+				x.leave(ticket, "client_gone")
+				return
 			}
 			gone = nil // others wait for this key
-		case <-draining:
-			return x.leave(ticket, "shutting_down")
+		case <-x.p.draining:
+			x.leave(ticket, "shutting_down")
+			return
 		}
 	}
 }
 
 // leave gives the place up; a grant that came meanwhile is given back.
-func (x *exchange) leave(ticket *limiter.Ticket, reason string) limiter.Answer {
+func (x *exchange) leave(ticket *limiter.Ticket, reason string) {
 	now := time.Now()
 	answer := x.p.Limiter.Leave(ticket, now)
 	x.p.Limiter.Cancel(answer.Grant, now)
-	return limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
+	x.turn = limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
 }
 
 // waited books a wait that is over.
-func (x *exchange) waited(a limiter.Answer, since time.Time) {
-	x.atGate += a.AtGate
-	x.delay, x.cause = 0, a.Cause
-	if a.Cause == "" {
+func (x *exchange) waited(since time.Time) {
+	x.atGate += x.turn.AtGate
+	x.delay, x.cause = 0, x.turn.Cause
+	if x.cause == "" {
 		return
 	}
 	x.delay = time.Since(since)
 	x.away += x.delay
-	x.waits = append(x.waits, attempt.Wait{Cause: a.Cause, For: x.delay})
+	x.waits = append(x.waits, attempt.Wait{Cause: x.cause, For: x.delay})
 }
 
 // tried is one attempt and what is known of its answer so far.
@@ -208,8 +230,8 @@ type tried struct {
 }
 
 // try makes one attempt, judges it, and books it.
-func (x *exchange) try(turn limiter.Answer) *tried {
-	x.grant = turn.Grant
+func (x *exchange) try() *tried {
+	x.grant = x.turn.Grant
 	if x.key != "" && len(x.past) > 0 && !x.resume() {
 		return &tried{verdict: classify.Verdict{Class: classify.Permanent, Reason: "store_unavailable"}}
 	}
@@ -277,7 +299,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	if r := t.Response; r != nil {
 		o.Status = r.Status
 		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
-		o.Forwarded = (r.Status == 503 || r.Status == 408) && classify.Forwarded(r.Fields, t.head)
+		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
 		o.Suspect = classify.Suspect(r.Fields.Get("Content-Type"), t.head)
 		if t.failed != nil {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
@@ -370,11 +392,8 @@ func (x *exchange) lookAround(f *Facts) {
 // peek asks when a planned retry could really start, so that nobody sleeps only
 // to be refused.
 func (x *exchange) peek(d Decision, now time.Time) (at time.Time, refused, dimension string) {
-	return x.p.Limiter.Peek(&limiter.Claim{
-		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType, Retry: true,
-		Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started, NotBefore: d.At,
-		Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate, FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
-	}, now)
+	c := x.claimOf(d)
+	return x.p.Limiter.Peek(&c, now)
 }
 
 // jitterID keeps stable jitter the same for the same call everywhere.
@@ -417,6 +436,6 @@ func (x *exchange) release() {
 func (x *exchange) wanted() bool { return x.flight != nil && x.flight.Waiters() > 0 }
 
 // refusedTurn turns the gate's no into a decision.
-func refusedTurn(a limiter.Answer) Decision {
+func refusedTurn(a *limiter.Answer) Decision {
 	return Decision{Do: Stop, Reason: a.Refused, At: a.At, Dimension: a.Dimension}
 }
