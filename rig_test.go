@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,12 @@ type rig struct {
 	log   *lockedBuffer
 	hosts map[string]netip.Addr
 	peers sync.WaitGroup // connections of upstreams
+	dials atomic.Int32   // by the product, so far
 	stop  func()
+
+	// Faults of our own side, set before the first call; nil: none.
+	lookup  func() error                     // asked before each name resolution
+	dialled func(net.Conn) (net.Conn, error) // gets each connection to an upstream
 }
 
 // lockedBuffer is a log that many goroutines write.
@@ -98,7 +104,7 @@ func newRig(t *testing.T, text string) *rig {
 	r.app, err = newApp(hard, cfg, options{
 		log:     telemetry.NewLogger(r.log, slog.LevelInfo, "json", false),
 		listen:  r.net.Listen,
-		dial:    func(ctx context.Context, a netip.AddrPort) (net.Conn, error) { return r.net.Dial(ctx, a.String()) },
+		dial:    r.dialUpstream,
 		resolve: r.resolve,
 	})
 	if err != nil {
@@ -129,7 +135,21 @@ func (r *rig) close() {
 	r.peers.Wait() // they may be asleep
 }
 
+func (r *rig) dialUpstream(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+	r.dials.Add(1)
+	c, err := r.net.Dial(ctx, a.String())
+	if err != nil || r.dialled == nil {
+		return c, err
+	}
+	return r.dialled(c)
+}
+
 func (r *rig) resolve(_ context.Context, host string) ([]netip.Addr, error) {
+	if r.lookup != nil {
+		if err := r.lookup(); err != nil {
+			return nil, err
+		}
+	}
 	if a, ok := r.hosts[host]; ok {
 		return []netip.Addr{a}, nil
 	}
