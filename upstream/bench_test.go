@@ -11,7 +11,7 @@ import (
 )
 
 // benchServer answers with 100 bytes as cheaply as possible.
-func benchServer(b *testing.B) Target {
+func benchServer(b testing.TB) Target {
 	answer := []byte("HTTP/1.1 200 OK\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nContent-Type: application/json\r\n" +
 		"X-Request-Id: 0123456789abcdef\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100))
 	l, err := net.Listen("tcp", "127.0.0.1:0")

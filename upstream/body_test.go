@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,7 +115,7 @@ func TestIncompleteBodies(t *testing.T) {
 		fault        classify.Fault
 	}{
 		{"RI-02 short of the length", length + "part", fin, "part", classify.FaultEOF},
-		{"RST", length + "part", func(p *peer) { time.Sleep(20 * time.Millisecond); p.reset() }, "part", classify.FaultReset},
+		{"RST", length + "part", (*peer).reset, "part", classify.FaultReset},
 		{"stall", length + "part", (*peer).hold, "part", classify.FaultTimeout},
 		{"chunked, no end", chunked + "4\r\npart\r\n", fin, "part", classify.FaultEOF},
 		{"chunked, cut in a chunk", chunked + "8\r\npart", fin, "part", classify.FaultEOF},
@@ -132,7 +133,7 @@ func TestIncompleteBodies(t *testing.T) {
 		{"chunked, bad trailer", chunked + "4\r\npart\r\n0\r\nX 1\r\n\r\n", (*peer).hold, "part", classify.FaultMalformed},
 		{"chunked, endless trailers", chunked + "4\r\npart\r\n0\r\n" + strings.Repeat("X: 1\r\n", 20000), (*peer).hold, "part", classify.FaultMalformed},
 		{"to the end of the connection, stall", closing + "part", (*peer).hold, "part", classify.FaultTimeout},
-		{"to the end of the connection, RST", closing + "part", func(p *peer) { time.Sleep(20 * time.Millisecond); p.reset() }, "part", classify.FaultReset},
+		{"to the end of the connection, RST", closing + "part", (*peer).reset, "part", classify.FaultReset},
 		{"to the end of the connection, FIN is the end", closing + "part", fin, "part", classify.FaultNone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestIncompleteBodies(t *testing.T) {
 			c := client(t, Config{})
 			a := attempt(s.target(), "GET", "/", nil)
 			if tt.fault == classify.FaultTimeout {
-				a.BodyIdle = 50 * time.Millisecond
+				a.BodyIdle = 200 * time.Millisecond
 			}
 			r, body, err := fetch(c, a)
 			if r.Response == nil || r.Outcome.Phase != classify.PhaseBody {
@@ -236,14 +237,11 @@ func TestCase_RI_07_Upgrade(t *testing.T) {
 		p.say("bye")
 	})
 	c := client(t, Config{})
-	a := attempt(s.target(), "GET", "/", nil, "Connection", "Upgrade", "Upgrade", "websocket")
-	a.HeaderTimeout, a.BodyIdle = 50*time.Millisecond, 50*time.Millisecond
-	r := c.Send(t.Context(), a)
+	r := c.Send(t.Context(), attempt(s.target(), "GET", "/", nil, "Connection", "Upgrade", "Upgrade", "websocket"))
 	if r.Response == nil || r.Response.Status != 101 || r.Response.Upgrade == nil {
 		t.Fatalf("Send = %+v, want an upgrade", r.Outcome)
 	}
 	up := r.Response.Upgrade
-	time.Sleep(80 * time.Millisecond) // none of the limits holds here
 	if _, err := io.WriteString(up, "echo!"); err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +258,30 @@ func TestCase_RI_07_Upgrade(t *testing.T) {
 	if want := "GET / HTTP/1.1\r\nHost: u1.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\necho!"; s.wire() != want {
 		t.Errorf("wire = %q, want %q", s.wire(), want)
 	}
+}
+
+// None of the attempt's limits holds once the connection has left HTTP.
+func TestUpgradeHasNoLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := memScript(t, func(p *peer) {
+			p.request()
+			p.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n")
+			time.Sleep(time.Hour)
+			p.say(p.until("!"))
+		})
+		a := attempt(s.target(), "GET", "/", nil, "Upgrade", "x")
+		a.Deadline = time.Now().Add(time.Minute)
+		r := c.Send(t.Context(), a)
+		if r.Response == nil {
+			t.Fatalf("Send = %+v", r.Outcome)
+		}
+		time.Sleep(time.Hour)
+		_, _ = io.WriteString(r.Response.Upgrade, "late!")
+		if got, err := io.ReadAll(r.Response.Upgrade); string(got) != "late!" || err != nil {
+			t.Errorf("read %q, %v, want late!", got, err)
+		}
+		_ = r.Response.Upgrade.Close()
+	})
 }
 
 func TestUpgradeEndsWithContext(t *testing.T) {
@@ -281,27 +303,36 @@ func TestUpgradeEndsWithContext(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	wait := func(p *peer) {
-		p.request()
-		p.say("HTTP/1.1 200 OK\r\nX: ")
-		p.hold()
+	bubble := func(name string, f func(t *testing.T, ctx context.Context, cancel func())) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				f(t, ctx, cancel)
+			})
+		})
 	}
-	body := func(p *peer) {
-		p.request()
-		p.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart")
-		p.hold()
-	}
-	t.Run("while the header is read", func(t *testing.T) {
-		s := newScript(t, wait)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		check(t, client(t, Config{}).Send(ctx, attempt(s.target(), "GET", "/", nil)), classify.PhaseHeader, classify.FaultCancelled)
+	later := func(f func()) { time.AfterFunc(time.Second, f) }
+	bubble("while the header is read", func(t *testing.T, ctx context.Context, cancel func()) {
+		s, c := memScript(t, func(p *peer) {
+			p.request()
+			p.say("HTTP/1.1 200 OK\r\nX: ")
+			p.hold()
+		})
+		later(cancel)
+		check(t, c.Send(ctx, attempt(s.target(), "GET", "/", nil)), classify.PhaseHeader, classify.FaultCancelled)
 	})
-	t.Run("before", func(t *testing.T) {
-		s := newScript(t, always(ok))
-		c := client(t, Config{})
+	bubble("in an upload", func(t *testing.T, ctx context.Context, cancel func()) {
+		s, c := memScript(t, func(p *peer) {
+			p.until("\r\n\r\n")
+			<-p.t.Context().Done()
+		})
+		later(cancel)
+		check(t, c.Send(ctx, attempt(s.target(), "POST", "/", endless())), classify.PhaseSent, classify.FaultCancelled)
+	})
+	bubble("before", func(t *testing.T, ctx context.Context, cancel func()) {
+		s, c := memScript(t, always(ok))
 		mustFetch(t, c, attempt(s.target(), "GET", "/", nil))
-		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		check(t, c.Send(ctx, attempt(s.target(), "GET", "/", nil)), classify.PhaseReady, classify.FaultCancelled)
 		check(t, c.Send(ctx, attempt(s.target(), "GET", "/", nil)), classify.PhaseConnect, classify.FaultCancelled)
@@ -309,21 +340,23 @@ func TestCancel(t *testing.T) {
 			t.Errorf("requests on the wire = %d, want 1", n)
 		}
 	})
-	t.Run("while the body is read", func(t *testing.T) {
-		s := newScript(t, body)
-		ctx, cancel := context.WithCancel(t.Context())
-		r := client(t, Config{}).Send(ctx, attempt(s.target(), "GET", "/", nil))
-		time.AfterFunc(20*time.Millisecond, cancel)
+	bubble("while the body is read", func(t *testing.T, ctx context.Context, cancel func()) {
+		s, c := memScript(t, func(p *peer) {
+			p.request()
+			p.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart")
+			p.hold()
+		})
+		r := c.Send(ctx, attempt(s.target(), "GET", "/", nil))
+		later(cancel)
 		_, err := io.ReadAll(r.Response.Body)
 		if !errors.Is(err, context.Canceled) || BodyFault(err) != classify.FaultCancelled {
 			t.Errorf("ReadAll = %v, want context.Canceled", err)
 		}
 		_ = r.Response.Body.Close()
 	})
-	t.Run("while connecting", func(t *testing.T) {
+	bubble("while connecting", func(t *testing.T, ctx context.Context, cancel func()) {
 		c := client(t, Config{Dial: dialHanging})
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
+		later(cancel)
 		check(t, c.Send(ctx, attempt(Target{Scheme: "http", Host: "192.0.2.1", Port: 80}, "GET", "/", nil)), classify.PhaseConnect, classify.FaultCancelled)
 	})
 	t.Run("after the answer", func(t *testing.T) {

@@ -18,8 +18,8 @@ type Config struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Dial opens a TCP connection; nil: net.Dialer.
 	Dial func(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
-	// Guard judges the very address that is dialled next; an error forbids it.
-	// nil allows all. A kept connection is not judged again: when the rules
+	// Guard judges the very address that is dialled next; an error forbids it,
+	// ErrLoop because it is our own. nil allows all. A kept connection is not judged again: when the rules
 	// change, call CloseIdle.
 	Guard func(addr netip.AddrPort, exempt bool) error
 	// TLS gives the roots. Server name and protocols are set per target, and

@@ -44,7 +44,7 @@ func (c *Client) openTCP(ctx context.Context, t *Target) opened {
 	}
 	allowed, err := c.allowed(addrs, t)
 	if len(allowed) == 0 {
-		return opened{phase: classify.PhaseNone, fault: classify.FaultDenied, err: err}
+		return opened{phase: classify.PhaseNone, fault: deniedFault(err), err: err}
 	}
 	o := c.dialAny(ctx, allowed)
 	if o.err != nil {

@@ -70,7 +70,7 @@ func TestTLSFaults(t *testing.T) {
 			c := client(t, tt.cfg)
 			a := attempt(tt.target(t), "POST", "/", text("b"))
 			if tt.fault == classify.FaultTimeout {
-				a.ConnectTimeout = 50 * time.Millisecond
+				a.ConnectTimeout = 200 * time.Millisecond
 			}
 			check(t, c.Send(t.Context(), a), classify.PhaseTLS, tt.fault)
 			if open, _ := c.Stats(); open != 0 {

@@ -23,6 +23,9 @@ var (
 	ErrClosed    = errors.New("upstream: the body was closed")
 )
 
+// ErrLoop is what Guard wraps when the address is one that we listen on.
+var ErrLoop = errors.New("loop")
+
 // BodyFault is the fault behind an error of Response.Body.Read; FaultNone for
 // nil and io.EOF.
 func BodyFault(err error) classify.Fault {
@@ -72,6 +75,14 @@ func dialFault(err error) classify.Fault {
 		return classify.FaultTimeout
 	}
 	return classify.FaultRefused
+}
+
+// deniedFault is the fault behind an error of Guard.
+func deniedFault(err error) classify.Fault {
+	if errors.Is(err, ErrLoop) {
+		return classify.FaultLoop
+	}
+	return classify.FaultDenied
 }
 
 // lookupFault is the fault behind a failed name resolution.

@@ -200,7 +200,7 @@ func TestFaultsAfterSending(t *testing.T) {
 			s := newScript(t, tt.play)
 			a := attempt(s.target(), "POST", "/", text("body"))
 			if tt.fault == classify.FaultTimeout {
-				a.HeaderTimeout = 30 * time.Millisecond
+				a.HeaderTimeout = 100 * time.Millisecond
 			}
 			c := client(t, Config{})
 			r := c.Send(t.Context(), a)

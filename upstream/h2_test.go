@@ -279,7 +279,7 @@ func TestCase_H2_Faults(t *testing.T) {
 				c := client(t, cfg)
 				a := attempt(s.tlsTarget(), "POST", "/", body, "X-Idempotency-Key", "k")
 				if tt.fault == classify.FaultTimeout {
-					a.HeaderTimeout = 50 * time.Millisecond
+					a.HeaderTimeout = 200 * time.Millisecond
 				}
 				r := c.Send(t.Context(), a)
 				check(t, r, tt.phase, tt.fault)
@@ -420,53 +420,57 @@ func TestH2Bodies(t *testing.T) {
 		name  string
 		end   func(*h2peer, uint32)
 		fault classify.Fault
+		took  time.Duration
 	}{
-		{"reset", func(h *h2peer, id uint32) { _ = h.fr.WriteRSTStream(id, http2.ErrCodeInternal) }, classify.FaultReset},
-		{"lost", func(h *h2peer, _ uint32) { h.fin() }, classify.FaultReset},
-		{"short", func(h *h2peer, id uint32) { _ = h.fr.WriteData(id, true, nil) }, classify.FaultEOF},
-		{"stall", func(*h2peer, uint32) {}, classify.FaultTimeout},
+		{"reset", func(h *h2peer, id uint32) { _ = h.fr.WriteRSTStream(id, http2.ErrCodeInternal) }, classify.FaultReset, time.Second},
+		{"lost", func(h *h2peer, _ uint32) { h.fin() }, classify.FaultReset, time.Second},
+		{"short", func(h *h2peer, id uint32) { _ = h.fr.WriteData(id, true, nil) }, classify.FaultEOF, time.Second},
+		{"stall", func(*h2peer, uint32) {}, classify.FaultTimeout, 10 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var log h2log
-			s := newH2Script(t, talk(&log, func(h *h2peer, r h2request) {
-				h.fields(r.id, false, ":status", "200", "content-length", "100")
-				_ = h.fr.WriteData(r.id, false, []byte("part"))
-				time.Sleep(20 * time.Millisecond)
-				tt.end(h, r.id)
-			}))
-			c := client(t, trusting())
-			a := attempt(s.tlsTarget(), "GET", "/", nil)
-			a.BodyIdle = 100 * time.Millisecond
-			r, body, err := fetch(c, a)
-			if r.Response == nil || body != "part" || BodyFault(err) != tt.fault {
-				t.Errorf("body = %q, %v (fault %v), want fault %v", body, err, BodyFault(err), tt.fault)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var log h2log
+				c, target := memH2(t, talk(&log, func(h *h2peer, r h2request) {
+					h.fields(r.id, false, ":status", "200", "content-length", "100")
+					_ = h.fr.WriteData(r.id, false, []byte("part"))
+					time.Sleep(time.Second)
+					tt.end(h, r.id)
+				}))
+				a := attempt(target, "GET", "/", nil)
+				a.HeaderTimeout, a.BodyIdle = 500*time.Millisecond, 10*time.Second
+				began := time.Now()
+				r, body, err := fetch(c, a)
+				if r.Response == nil || body != "part" || BodyFault(err) != tt.fault || time.Since(began) != tt.took {
+					t.Errorf("body = %q, %v (fault %v) after %v, want fault %v after %v", body, err, BodyFault(err), time.Since(began), tt.fault, tt.took)
+				}
+			})
 		})
 	}
 }
 
 func TestH2Cancel(t *testing.T) {
-	var log h2log
-	s := newH2Script(t, talk(&log, func(h *h2peer, r h2request) {
-		if r.id == 3 {
-			h.fields(r.id, false, ":status", "200")
+	synctest.Test(t, func(t *testing.T) {
+		var log h2log
+		c, target := memH2(t, talk(&log, func(h *h2peer, r h2request) {
+			if r.id == 3 {
+				h.fields(r.id, false, ":status", "200")
+			}
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		check(t, c.Send(ctx, attempt(target, "GET", "/", nil)), classify.PhaseSent, classify.FaultCancelled)
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		r := c.Send(ctx, attempt(target, "GET", "/", nil))
+		if r.Response == nil || !r.Reused {
+			t.Fatalf("Send = %+v, reused %v", r.Outcome, r.Reused)
 		}
-	}))
-	c := client(t, trusting())
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	check(t, c.Send(ctx, attempt(s.tlsTarget(), "GET", "/", nil)), classify.PhaseSent, classify.FaultCancelled)
-	ctx, cancel = context.WithCancel(t.Context())
-	defer cancel()
-	r := c.Send(ctx, attempt(s.tlsTarget(), "GET", "/", nil))
-	if r.Response == nil || !r.Reused {
-		t.Fatalf("Send = %+v, reused %v", r.Outcome, r.Reused)
-	}
-	cancel()
-	if _, err := r.Response.Body.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Read = %v, want context.Canceled", err)
-	}
-	_ = r.Response.Body.Close()
+		time.AfterFunc(time.Second, cancel)
+		if _, err := r.Response.Body.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Read = %v, want context.Canceled", err)
+		}
+		_ = r.Response.Body.Close()
+	})
 }
 
 func TestH2Uploads(t *testing.T) {

@@ -60,7 +60,7 @@ func (c *Client) openAside(ctx context.Context, t *Target, upgrade bool) (l line
 
 // ended is the Result of a connection that did not come about.
 func ended(ctx context.Context, o opened) Result {
-	if ctx.Err() != nil && o.fault != classify.FaultDenied {
+	if ctx.Err() != nil && o.fault != classify.FaultDenied && o.fault != classify.FaultLoop {
 		o.fault = classify.FaultCancelled
 	}
 	if o.fault == classify.FaultLocal {
@@ -149,10 +149,10 @@ func (c *Client) await(ctx context.Context, a *Attempt, f *flight) (line, Result
 }
 
 // Tunnel opens a plain TCP connection to t within timeout (0: no limit; a
-// negative one has run out), for CONNECT. The caller closes it; it is not
-// counted in Stats.
+// negative one has run out), for CONNECT; t needs no scheme. The caller closes
+// it; it is not counted in Stats.
 func (c *Client) Tunnel(ctx context.Context, t Target, timeout time.Duration) (net.Conn, Result) {
-	if why := t.refusal(); why != "" {
+	if why := t.unreachable(); why != "" {
 		return nil, failure(classify.PhaseNone, classify.FaultBadTarget, why)
 	}
 	var by time.Time

@@ -91,6 +91,16 @@ func hosts(t *testing.T, net *memnet.Network, n int) (targets []Target) {
 	return targets
 }
 
+// memScript is a script in an in-memory network, and a client for it.
+func memScript(t *testing.T, plays ...func(*peer)) (*script, *Client) {
+	net := memnet.New()
+	l, err := net.Listen("127.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newScriptOn(t, l, plays...), client(t, Config{Dial: memDial(net)})
+}
+
 // Connections that cannot be looked at serve safe attempts only.
 func TestUnknownStateIsFreshForUnsafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,14 +6,19 @@ import (
 	"strings"
 )
 
-// refusal says why t makes no sense as a target; empty: it does. It keeps the
-// numeric spellings that a C resolver would take for an address (2130706433,
-// 0x7f.1, 0177.0.0.1) from ever reaching one.
+// refusal says why t makes no sense as a target; empty: it does.
 func (t *Target) refusal() string {
-	switch {
-	case t.Scheme != "http" && t.Scheme != "https":
+	if t.Scheme != "http" && t.Scheme != "https" {
 		return "the scheme is neither http nor https"
-	case t.Port == 0:
+	}
+	return t.unreachable()
+}
+
+// unreachable says why nothing can be at host and port of t; empty: something
+// can. It keeps the numeric spellings that a C resolver would take for an address
+// (2130706433, 0x7f.1, 0177.0.0.1) from ever reaching one.
+func (t *Target) unreachable() string {
+	if t.Port == 0 {
 		return "the port is 0"
 	}
 	if addr, err := netip.ParseAddr(t.Host); err == nil {
