@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"retryproxy/access"
 	"retryproxy/admin"
 	"retryproxy/attempt"
 	"retryproxy/breaker"
@@ -201,7 +204,11 @@ func (a *app) server(cfg *config.Config) *inbound.Server {
 
 // guard judges an address on the rules in force, just before it is dialled.
 func (a *app) guard(addr netip.AddrPort, exempt bool) error {
-	return a.proxy.Settings().Guard.Check(addr, exempt)
+	err := a.proxy.Settings().Guard.Check(addr, exempt)
+	if errors.Is(err, access.ErrLoop) {
+		return fmt.Errorf("%w: %w", upstream.ErrLoop, err)
+	}
+	return err
 }
 
 // hooks feed log and metrics.

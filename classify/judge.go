@@ -8,7 +8,7 @@ func Judge(r *Rules, o *Outcome) Verdict {
 	}
 	v := Verdict{Reason: faultReason(o), Executed: executedBy(o), HostFault: blamesHost(o.Fault)}
 	switch o.Fault {
-	case FaultVerify, FaultDenied, FaultBadTarget:
+	case FaultVerify, FaultDenied, FaultLoop, FaultBadTarget:
 		v.Class, v.Executed = Permanent, ExecutedNo
 	case FaultCancelled, FaultBody:
 		v.Class = endedByClient(v.Executed)
@@ -128,7 +128,7 @@ func executedByStatus(o *Outcome) Executed {
 // certificate) and the orderly end of a connection.
 func blamesHost(f Fault) bool {
 	switch f {
-	case FaultLocal, FaultCancelled, FaultDenied, FaultBadTarget, FaultBody,
+	case FaultLocal, FaultCancelled, FaultDenied, FaultLoop, FaultBadTarget, FaultBody,
 		FaultVerify, FaultNoSuchHost, FaultGoaway:
 		return false
 	}

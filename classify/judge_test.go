@@ -104,6 +104,7 @@ func TestJudge(t *testing.T) {
 		{"BO-13 certificate", fault(PhaseTLS, FaultVerify), "permanent tls_verify - no", same},
 		{"bad target", fault(PhaseNone, FaultBadTarget), "permanent bad_target - no", same},
 		{"forbidden destination", fault(PhaseResolve, FaultDenied), "permanent destination_denied - no", same},
+		{"ourselves", fault(PhaseNone, FaultLoop), "permanent loop - no", same},
 
 		{"400", answer(400), "permanent status_400 - no alive", same},
 		{"401", answer(401), "permanent status_401 - no alive", same},

@@ -32,6 +32,7 @@ var fixedReasons = [...]string{
 	FaultLocal:         "local_resource",
 	FaultCancelled:     "cancelled",
 	FaultDenied:        "destination_denied",
+	FaultLoop:          "loop",
 	FaultBadTarget:     "bad_target",
 	FaultBody:          "body_failed",
 }

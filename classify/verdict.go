@@ -82,6 +82,7 @@ const (
 	FaultLocal               // out of descriptors, ports or memory here
 	FaultCancelled           // we gave up: the client left or we stop
 	FaultDenied              // the destination is forbidden
+	FaultLoop                // the destination is ourselves
 	FaultBadTarget           // the target makes no sense (port, name)
 	FaultBody                // the client's body could not be read
 )
