@@ -153,7 +153,9 @@ func (x *exchange) await() {
 	since := time.Now()
 	if ticket := x.ask(since); ticket != nil {
 		x.show(stateWaiting, ticket)
+		x.p.crowd.join()
 		x.wait(ticket)
+		x.p.crowd.leave()
 		x.show(stateRunning, nil)
 	}
 	x.waited(since)

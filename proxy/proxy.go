@@ -59,6 +59,7 @@ type Proxy struct {
 	settings atomic.Pointer[Settings]
 	retries  atomic.Pointer[Switch]
 	calls    registry
+	crowd    crowd
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
 	draining chan struct{}
