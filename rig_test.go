@@ -164,8 +164,9 @@ type request struct {
 	Header http.Header
 	Host   string
 	Body   []byte
-	Raw    []byte // header as received
-	Conn   int    // number of its connection
+	Raw    []byte    // header as received
+	Rest   io.Reader // headOnly: what follows the header
+	Conn   int       // number of its connection
 }
 
 // scripted is an upstream that does what its script says, request by request.
@@ -258,6 +259,7 @@ func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
 	req := &request{Header: hr.Header, Host: hr.Host, Raw: raw.Bytes()}
 	req.Line, _, _ = strings.Cut(raw.String(), "\r\n")
 	if headOnly {
+		req.Rest = in
 		return req, nil
 	}
 	var body io.Reader = http.NoBody
