@@ -2,10 +2,8 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -23,10 +21,6 @@ const (
 // CONNECT host:80 for http targets.
 func (x *exchange) splice(up net.Conn) {
 	x.release()
-	h := &x.hops[x.hop]
-	if hook := x.p.Hooks.Tunnel; hook != nil {
-		hook(h.host)
-	}
 	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
 	if err != nil {
 		up.Close()
@@ -36,17 +30,26 @@ func (x *exchange) splice(up net.Conn) {
 	began := time.Now()
 	defer func() { x.away += time.Since(began) }()
 	t := &tunnel{client: client, up: up, idle: x.set.TunnelIdle}
-	if h.target.Port != 443 {
+	if x.hops[x.hop].target.Port != 443 {
 		if head := t.sniff(); head != nil {
 			up.Close()
 			x.serveInside(t.client, head)
 			return
 		}
 	}
-	if x.p.hosts.first("tunnel " + h.host) {
-		x.p.Log.Info("opaque tunnel: retries cover only the connection; for full retries call http:// with upgrade_to_https, or use a route", "host", h.host)
-	}
+	x.opaque()
 	x.outcome.bytes = t.join()
+}
+
+// opaque counts a tunnel that we cannot look into, and says so once per host.
+func (x *exchange) opaque() {
+	host := x.hops[x.hop].host
+	if hook := x.p.Hooks.Tunnel; hook != nil {
+		hook(host)
+	}
+	if x.p.hosts.first("tunnel " + host) {
+		x.p.Log.Info("opaque tunnel: retries cover only the connection; for full retries call http:// with upgrade_to_https, or use a route", "host", host)
+	}
 }
 
 // serveInside serves plain HTTP that was found inside the tunnel.
@@ -57,10 +60,12 @@ func (x *exchange) serveInside(c net.Conn, head []byte) {
 	})
 }
 
-// prefixed is a connection whose first bytes were already read.
+// prefixed is a connection that was already read from: its first bytes, and the
+// error that came with them.
 type prefixed struct {
 	net.Conn
 	head []byte
+	err  error
 }
 
 // Read gives the first bytes, then the connection's own.
@@ -69,6 +74,9 @@ func (p *prefixed) Read(b []byte) (int, error) {
 		n := copy(b, p.head)
 		p.head = p.head[n:]
 		return n, nil
+	}
+	if p.err != nil {
+		return 0, p.err
 	}
 	return p.Conn.Read(b)
 }
@@ -80,52 +88,81 @@ func (p *prefixed) CloseWrite() error { return closeWrite(p.Conn) }
 type tunnel struct {
 	client, up net.Conn
 	idle       time.Duration
-	early      []byte // client bytes that turned out not to be HTTP
-	fromUp     chan struct{}
+
+	mu    sync.Mutex // orders the deadlines of client while it is looked at
+	spoke bool       // the server spoke first, or left
 }
 
+// longAgo is a deadline that ends a read in progress.
+var longAgo = time.Unix(1, 0)
+
 // sniff looks at the first client bytes. It returns them when they are an HTTP
-// request; otherwise they are kept for join. Server bytes flow meanwhile: a
-// server that speaks first is no HTTP server, and ends the looking.
+// request; otherwise they are kept for join. A server that speaks first is no
+// HTTP server: that ends the looking, so that its bytes flow.
 func (t *tunnel) sniff() []byte {
-	spoke := make(chan []byte, 1)
+	first := make(chan *prefixed, 1)
 	go func() { // ends by the deadline set below
-		buf := make([]byte, 4<<10)
-		n, err := t.up.Read(buf)
-		if n > 0 {
-			_ = t.client.SetReadDeadline(time.Unix(1, 0))
+		p := &prefixed{Conn: t.up, head: make([]byte, 4<<10)}
+		n, err := t.up.Read(p.head)
+		p.head = p.head[:n]
+		if !isTimeout(err) {
+			p.err = err
+			t.serverSpoke()
 		}
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			n = max(n, 0)
-		}
-		spoke <- buf[:n]
+		first <- p
 	}()
-	head, http := t.readHead()
-	_ = t.up.SetReadDeadline(time.Unix(1, 0))
-	first := <-spoke
+	head, http, err := t.readHead()
+	_ = t.up.SetReadDeadline(longAgo)
+	up := <-first
 	_ = t.up.SetReadDeadline(time.Time{})
 	_ = t.client.SetReadDeadline(time.Time{})
-	if http && len(first) == 0 {
+	if http && !t.spoke {
 		return head
 	}
-	t.early = head
-	t.up = &prefixed{Conn: t.up, head: first}
+	if t.spoke && isTimeout(err) {
+		err = nil // ours
+	}
+	t.up, t.client = up, &prefixed{Conn: t.client, head: head, err: err}
 	return nil
 }
 
-// readHead reads until the first line is known to be a request line or not.
-func (t *tunnel) readHead() (head []byte, http bool) {
+// serverSpoke ends the looking at the client.
+func (t *tunnel) serverSpoke() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spoke = true
+	_ = t.client.SetReadDeadline(longAgo)
+}
+
+// give lets the client take so long for its next bytes, unless the server spoke.
+func (t *tunnel) give(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.spoke {
+		_ = t.client.SetReadDeadline(time.Now().Add(d))
+	}
+}
+
+// readHead reads until the first line is known to be a request line or not. An
+// error is the client's, except that a line which does not end in time is none.
+func (t *tunnel) readHead() (head []byte, http bool, err error) {
 	buf := make([]byte, 0, sniffBytes)
-	_ = t.client.SetReadDeadline(time.Now().Add(t.idle))
+	t.give(t.idle)
 	for len(buf) < sniffBytes {
 		n, err := t.client.Read(buf[len(buf):sniffBytes])
 		buf = buf[:len(buf)+n]
-		if known, is := requestLine(buf); known || err != nil {
-			return buf, is && known
+		if known, is := requestLine(buf); known {
+			return buf, is, nil
 		}
-		_ = t.client.SetReadDeadline(time.Now().Add(sniffFor))
+		if err != nil {
+			if len(buf) > 0 && isTimeout(err) {
+				err = nil
+			}
+			return buf, false, err
+		}
+		t.give(sniffFor)
 	}
-	return buf, false
+	return buf, false, nil
 }
 
 // requestLine says whether b begins with an HTTP/1 request line, as far as b
@@ -154,14 +191,7 @@ func (t *tunnel) join() int64 {
 	defer t.client.Close()
 	defer t.up.Close()
 	var group sync.WaitGroup
-	group.Go(func() {
-		if len(t.early) > 0 {
-			if _, err := t.up.Write(t.early); err != nil {
-				return
-			}
-		}
-		t.copy(t.up, t.client)
-	})
+	group.Go(func() { t.copy(t.up, t.client) })
 	n := t.copy(t.client, t.up)
 	group.Wait()
 	return n

@@ -295,11 +295,23 @@ func (x *exchange) interim() func(int, message.Fields) {
 // left is how many retries this run may still make.
 func (x *exchange) left() int { return x.retries - len(x.past) }
 
+// status is that of the answer, 0 when none came. A dial that stands for a
+// CONNECT is answered with 200.
+func (t *tried) status() int {
+	switch {
+	case t.conn != nil:
+		return 200
+	case t.Response != nil:
+		return t.Response.Status
+	}
+	return 0
+}
+
 // judge asks what the outcome means.
 func (x *exchange) judge(t *tried) classify.Verdict {
 	o := t.Outcome
+	o.Status = t.status()
 	if r := t.Response; r != nil {
-		o.Status = r.Status
 		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
 		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
 		o.Suspect = classify.Suspect(r.Fields.Get("Content-Type"), t.head)
@@ -325,8 +337,8 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
 		Verdict: t.verdict, Reused: t.Reused,
 	}
+	a.Status = t.status()
 	if t.Response != nil {
-		a.Status = t.Response.Status
 		a.UpstreamID = t.Response.Fields.Get("X-Request-Id")
 	}
 	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
