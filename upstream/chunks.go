@@ -159,7 +159,7 @@ func (c *chunks) end(cn *conn) error {
 		if len(cn.in.unread()) > c.limit {
 			return malformed("trailers too long")
 		}
-		if err := cn.more(c.limit + cn.in.r); err != nil {
+		if err := cn.more(c.limit); err != nil {
 			return err
 		}
 	}

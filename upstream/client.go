@@ -47,7 +47,7 @@ type Client struct {
 	resolve     func(context.Context, string) ([]netip.Addr, error)
 	dial        func(context.Context, netip.AddrPort) (net.Conn, error)
 	guard       func(netip.AddrPort, bool) error
-	tls         *tls.Config
+	tls         atomic.Pointer[tls.Config]
 	headerBytes int
 	pool        pool
 	live        atomic.Int64 // connections open now
@@ -63,10 +63,10 @@ func New(cfg Config) *Client {
 		resolve:     cfg.Resolve,
 		dial:        cfg.Dial,
 		guard:       cfg.Guard,
-		tls:         clientTLS(cfg.TLS),
 		headerBytes: orDefault(cfg.HeaderBytes, defaultHeaderBytes),
 		flights:     map[Target]*flight{},
 	}
+	c.SetTLS(cfg.TLS)
 	c.pool.init(orDefault(cfg.IdlePerHost, defaultIdlePerHost),
 		orDefault(cfg.IdleTotal, defaultIdleTotal), orDefault(cfg.IdleTimeout, defaultIdleTimeout))
 	c.speaksH2, _ = lru.New[Target, struct{}](knownHosts) // fails on sizes below 1 only
@@ -85,6 +85,9 @@ func orDefault[T int | time.Duration](v, standard T) T {
 	}
 	return v
 }
+
+// SetTLS changes the roots for connections made from now on.
+func (c *Client) SetTLS(base *tls.Config) { c.tls.Store(clientTLS(base)) }
 
 // CloseIdle closes the connections that serve no attempt now.
 func (c *Client) CloseIdle() { c.pool.closeIdle(false) }

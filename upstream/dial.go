@@ -216,7 +216,7 @@ func (h honest) Read(p []byte) (int, error) {
 // secure does the TLS handshake. An upgrade needs HTTP/1.1, so only that is
 // offered for one.
 func (c *Client) secure(ctx context.Context, o opened, t *Target, upgrade bool) (opened, *tls.Conn) {
-	cfg := c.tls.Clone()
+	cfg := c.tls.Load().Clone()
 	cfg.ServerName = t.Host
 	cfg.NextProtos = []string{"h2", "http/1.1"}
 	if upgrade {

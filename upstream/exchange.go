@@ -31,10 +31,6 @@ type exchange struct {
 func (cn *conn) exchange(ctx context.Context, a *Attempt) Result {
 	x := exchange{cn: cn, a: a, phase: classify.PhaseReady, reused: cn.used}
 	cn.begin(ctx)
-	if why := flaw(a.Request); why != "" {
-		cn.release(true)
-		return x.result(failure(classify.PhaseNone, classify.FaultBadTarget, why))
-	}
 	if fault, err := x.request(); fault != classify.FaultNone {
 		return x.fail(fault, err)
 	}

@@ -59,11 +59,6 @@ func (s *session) close() { _ = s.cc.Close() }
 // exchange sends a as a stream of the session. Unless begun, the session ended
 // before a byte was sent.
 func (s *session) exchange(ctx context.Context, a *Attempt) (res Result, begun bool) {
-	if why := flaw(a.Request); why != "" {
-		s.cc.Release()
-		s.client.pool.leave(s, false)
-		return failure(classify.PhaseNone, classify.FaultBadTarget, why), true
-	}
 	st := newStream(ctx, s, a)
 	req, err := st.request()
 	if err != nil {

@@ -364,10 +364,10 @@ func TestH2IdleTimes(t *testing.T) {
 			if r, _ := mustFetch(t, c, a); r.Reused != step.reused {
 				t.Errorf("idle %v, unsafe %v: reused = %v, want %v", step.idle, step.unsafe, r.Reused, step.reused)
 			}
-		}
-		synctest.Wait()
-		if open, idle := c.Stats(); open != 1 || idle != 1 {
-			t.Errorf("Stats = %d, %d, want 1, 1", open, idle)
+			synctest.Wait()
+			if open, idle := c.Stats(); open != 1 || idle != 1 {
+				t.Errorf("Stats = %d, %d, want the newest session only", open, idle)
+			}
 		}
 		c.CloseIdle()
 		synctest.Wait()

@@ -61,7 +61,7 @@ func (p *pool) init(perHost, total int, timeout time.Duration) {
 // take returns something kept for t that is fit to send on. An upgrade needs
 // HTTP/1.1. What turns out dead is dropped without a word: no attempt used it.
 func (p *pool) take(t *Target, unsafe, upgrade bool) line {
-	if !upgrade {
+	if t.Scheme == "https" && !upgrade {
 		if s := p.reserve(t, unsafe); s != nil {
 			return line{session: s}
 		}
@@ -169,16 +169,30 @@ func (p *pool) keep(cn *conn) {
 	}
 }
 
-// share adds a new session, which already has its first stream.
+// share adds a new session, which already has its first stream. It replaces the
+// idle ones of its host, which were too old for somebody: one serves all.
 func (p *pool) share(s *session) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
 		s.retired = true
+		p.mu.Unlock()
 		return
 	}
-	h := p.hostLocked(&s.parked.target)
+	var old []*session
+	for _, o := range p.hostLocked(&s.parked.target).sessions {
+		if o.streams == 0 {
+			old = append(old, o)
+		}
+	}
+	for _, o := range old {
+		p.dropLocked(&o.parked)
+	}
+	h := p.hostLocked(&s.parked.target) // anew: it may have gone with its last session
 	h.sessions = append(h.sessions, s)
+	p.mu.Unlock()
+	for _, o := range old {
+		o.close()
+	}
 }
 
 // leave ends a stream of s. A session without streams is idle; it is closed if

@@ -203,6 +203,7 @@ func TestTimes(t *testing.T) {
 			a.Request.Body, a.Deadline = endless(), time.Now().Add(7*time.Second)
 		}, 7 * time.Second, classify.PhaseSent, false, false},
 		{"body, each read anew", body, func(a *Attempt) { a.BodyIdle = 10 * time.Second }, 37 * time.Second, 0, true, false},
+		{"deadline over before", silent, func(a *Attempt) { a.Deadline = time.Now() }, 0, classify.PhaseNone, false, false},
 		{"connect", nil, func(a *Attempt) { a.ConnectTimeout = 5 * time.Second }, 5 * time.Second, classify.PhaseConnect, false, true},
 		{"deadline before connect", nil, func(a *Attempt) {
 			a.ConnectTimeout, a.Deadline = 5*time.Second, time.Now().Add(3*time.Second)

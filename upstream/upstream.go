@@ -58,6 +58,12 @@ type Result struct {
 // The content of the request is not read any more once Send has failed, or else
 // once the answer's body is closed.
 func (c *Client) Send(ctx context.Context, a *Attempt) Result {
+	if why := flaw(a.Request); why != "" {
+		return failure(classify.PhaseNone, classify.FaultBadTarget, why)
+	}
+	if !a.Deadline.IsZero() && !time.Now().Before(a.Deadline) {
+		return failure(classify.PhaseNone, classify.FaultTimeout, "no time was left")
+	}
 	for try := 1; ; try++ {
 		l, failed := c.line(ctx, a)
 		switch {
