@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
+
+	"retryproxy/config"
 )
 
 // The ways into a rig beside the plain forward call.
@@ -71,7 +75,16 @@ func (r *rig) connectOn(c net.Conn, target string, headers ...string) (net.Conn,
 		return c, nil, reply{Err: err}
 	}
 	in := bufio.NewReader(c)
-	return c, in, readReply(in, "CONNECT")
+	res, err := http.ReadResponse(in, &http.Request{Method: "CONNECT"})
+	if err != nil {
+		return c, in, reply{Err: err}
+	}
+	got := reply{Status: res.StatusCode, Header: res.Header, Proto: res.Proto}
+	if got.Status != 200 { // else what follows is the tunnel
+		body, err := io.ReadAll(res.Body)
+		got.Body, got.Err = string(body), err
+	}
+	return c, in, got
 }
 
 // admin asks the admin API; out, if not nil, takes the JSON of the answer.
@@ -158,4 +171,51 @@ func (r *rig) none(secrets ...string) {
 func rest(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// tunnelEnd is an upstream behind tunnels: serve gets each raw connection.
+func (r *rig) tunnelEnd(host string, serve func(net.Conn)) *scripted {
+	s := r.upstream(host)
+	s.wrap = func(c net.Conn) net.Conn { return &served{c, serve} }
+	return s
+}
+
+// served is a connection whose first Read hands it to somebody else.
+type served struct {
+	net.Conn
+	serve func(net.Conn)
+}
+
+// Read serves the connection and ends it.
+func (s *served) Read([]byte) (int, error) {
+	s.serve(s.Conn)
+	return 0, io.EOF
+}
+
+// readHead reads up to the empty line.
+func readHead(t *testing.T, in *bufio.Reader) string {
+	t.Helper()
+	var b strings.Builder
+	for {
+		line, err := in.ReadString('\n')
+		b.WriteString(line)
+		if err != nil || line == "\r\n" {
+			return b.String()
+		}
+	}
+}
+
+func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// parseText reads a configuration.
+func parseText(text string) (*config.Config, error) {
+	return config.Parse("test.yaml", []byte(text), config.Options{Getenv: func(string) string { return "" }})
+}
+
+// wantDials checks how often the product dialled.
+func (r *rig) wantDials(n int32) {
+	r.t.Helper()
+	if got := r.dials.Load(); got != n {
+		r.t.Errorf("dials = %d, want %d", got, n)
+	}
 }
