@@ -24,7 +24,7 @@ func (a *app) adminDeps() admin.Deps {
 		Reload:  a.reloadNow,
 		Retries: a.shownSwitch, SetRetries: a.orderSwitch,
 		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
-		Token: string(a.config().Admin.Token),
+		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
 }

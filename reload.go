@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"reflect"
 	"time"
@@ -41,6 +42,10 @@ func (a *app) apply(data []byte) error {
 	a.shops.Configure(shopConfig(next))
 	a.metrics.Hosts(configuredHosts(next))
 	a.level.Set(logLevel(next))
+	a.bodies.Configure(spoolConfig(next))
+	a.store.Configure(storeConfig(next), now)
+	a.front.Configure(clientLimits(next))
+	a.up.SetTLS(&tls.Config{RootCAs: next.TLS.Roots()})
 	a.proxy.Apply(settings)
 	a.up.CloseIdle() // connections are judged by the rules under which they were made
 	a.cfg.Store(next)

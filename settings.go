@@ -11,8 +11,11 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/config"
+	"retryproxy/inbound"
+	"retryproxy/internal/spool"
 	"retryproxy/policy"
 	"retryproxy/proxy"
+	"retryproxy/store/memory"
 )
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
@@ -145,6 +148,21 @@ func configuredHosts(cfg *config.Config) []string {
 		add("https", h)
 	}
 	return out
+}
+
+func clientLimits(cfg *config.Config) inbound.Limits {
+	l := &cfg.Limits
+	return inbound.Limits{HeaderTimeout: l.HeaderTimeout, IdleTimeout: clientIdle, HeaderBytes: int(l.HeaderBytes), Connections: l.Connections}
+}
+
+func storeConfig(cfg *config.Config) memory.Config {
+	i := &cfg.Idempotency
+	return memory.Config{Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL}
+}
+
+func spoolConfig(cfg *config.Config) spool.Config {
+	b := &cfg.Body
+	return spool.Config{Memory: int64(b.Memory), MemoryTotal: int64(b.MemoryTotal), DiskTotal: int64(b.DiskTotal), Dir: b.Dir}
 }
 
 func shopConfig(cfg *config.Config) breaker.ShopConfig {

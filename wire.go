@@ -59,7 +59,8 @@ type app struct {
 	draining atomic.Bool
 
 	metrics *telemetry.Metrics
-	store   idempotency.Store
+	store   *memory.Store
+	bodies  *spool.Pool
 	shops   *breaker.Shops
 	limiter *limiter.Limiter
 	up      *upstream.Client
@@ -97,29 +98,26 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: version, Hosts: configuredHosts(cfg), HostLimit: hostLabels})
-	a.store = memory.New(memory.Config{
-		Entries: cfg.Idempotency.Entries, Bytes: int64(cfg.Idempotency.Bytes), MaxResponse: int(cfg.Idempotency.MaxResponse),
-	})
+	a.store = memory.New(storeConfig(cfg))
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
-	bodies := spool.New(spool.Config{
-		Memory: int64(cfg.Body.Memory), MemoryTotal: int64(cfg.Body.MemoryTotal), DiskTotal: int64(cfg.Body.DiskTotal), Dir: cfg.Body.Dir,
-	})
+	a.bodies = spool.New(spoolConfig(cfg))
 	a.up = upstream.New(upstream.Config{
 		Resolve: a.resolve, Dial: a.dial, Guard: a.guard, TLS: &tls.Config{RootCAs: cfg.TLS.Roots()},
 		IdlePerHost: idlePerHost, IdleTotal: idleTotal, IdleTimeout: upstreamIdle, HeaderBytes: responseBytes,
 	})
-	a.front = a.server(cfg)
+	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
 		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Store: a.store,
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
-		Spool:   bodies, Answers: bodies.Sharing(keptAnswer),
+		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
 			a.front.ServeInside(c, from.Listener, from.Client, t)
 		},
 		Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	a.front.Handler = a.proxy.Serve
+	a.front.Configure(clientLimits(cfg))
 	a.metrics.Watch(a.sources())
 	return a, a.setSwitch(cfg)
 }
@@ -193,11 +191,9 @@ func (a *app) banner() cli.Info {
 }
 
 // server is the client side.
-func (a *app) server(cfg *config.Config) *inbound.Server {
+func (a *app) server() *inbound.Server {
 	return &inbound.Server{
-		Allow:         func(addr netip.Addr) bool { return a.proxy.Settings().Clients.Allows(addr) },
-		HeaderTimeout: cfg.Limits.HeaderTimeout, IdleTimeout: clientIdle,
-		HeaderBytes: int(cfg.Limits.HeaderBytes), Connections: cfg.Limits.Connections,
+		Allow:    func(addr netip.Addr) bool { return a.proxy.Settings().Clients.Allows(addr) },
 		ErrorLog: func(msg string, args ...any) { a.log.Warn(msg, args...) },
 	}
 }

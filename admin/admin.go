@@ -39,7 +39,7 @@ type Deps struct {
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
-	Token string                      // wanted as Bearer for everything under /api; empty: none
+	Token func() string               // wanted as Bearer for everything under /api; nil or empty: none
 	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
 }
 

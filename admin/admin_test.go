@@ -232,7 +232,7 @@ func TestCallsAreFiltered(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	d := newFake().deps()
-	d.Token = "s3cret"
+	d.Token = func() string { return "s3cret" }
 	tests := []struct {
 		name, path, authorization string
 		want                      int

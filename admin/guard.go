@@ -41,11 +41,16 @@ func sameSite() func(http.Handler) http.Handler {
 
 // checkToken wants the token, if there is one, compared in constant time.
 func (s *server) checkToken(next http.Handler) http.Handler {
-	if s.Token == "" {
+	if s.Token == nil {
 		return next
 	}
-	want := sha256.Sum256([]byte(s.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secret := s.Token()
+		if secret == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		want := sha256.Sum256([]byte(secret))
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {

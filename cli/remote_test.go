@@ -82,7 +82,7 @@ func running(t *testing.T, sw *admin.Switch, notReady string) string {
 			return map[string]any{"method": q.Method, "url": q.URL, "mode": "forward", "notes": []string{"header " + q.Fields.Get("A"), "body " + string(q.Body)}}, nil
 		},
 		Metrics: prometheus.NewRegistry(), Ready: func() (bool, string) { return notReady == "", notReady },
-		Token: "hush", Hosts: func(h string) bool { return strings.HasPrefix(h, "127.0.0.1") },
+		Token: func() string { return "hush" }, Hosts: func(h string) bool { return strings.HasPrefix(h, "127.0.0.1") },
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")

@@ -21,6 +21,9 @@ func (c *Config) CheckReload(next *Config) error {
 			errs = append(errs, restartProblem(next, path))
 		}
 	}
+	if c.Log.Format != next.Log.Format {
+		errs = append(errs, restartProblem(next, "log.format"))
+	}
 	return errors.Join(errs...)
 }
 

@@ -103,8 +103,8 @@ func (k *conn) await() bool {
 // awaitByte gives the buffer back when the next request does not come soon.
 func (k *conn) awaitByte(now time.Time) error {
 	var until time.Time
-	if k.server.IdleTimeout > 0 {
-		until = now.Add(k.server.IdleTimeout)
+	if idle := k.server.limits.Load().IdleTimeout; idle > 0 {
+		until = now.Add(idle)
 	}
 	soon := now.Add(idleHold)
 	if !until.IsZero() && until.Before(soon) {
@@ -174,8 +174,9 @@ func (k *conn) readHead(first time.Time) (text string, lines int, fault *Bad) {
 // readOn reads more of a head.
 func (k *conn) readOn(first time.Time, limit int, s *scan) (fault *Bad, gone bool) {
 	var until time.Time
-	if k.server.HeaderTimeout > 0 {
-		until = first.Add(k.server.HeaderTimeout)
+	patience := k.server.limits.Load().HeaderTimeout
+	if patience > 0 {
+		until = first.Add(patience)
 	}
 	err := k.in.more(max(limit+s.start+1, readSize), until)
 	switch {
@@ -184,7 +185,7 @@ func (k *conn) readOn(first time.Time, limit int, s *scan) (fault *Bad, gone boo
 	case errors.Is(err, errFull):
 		return tooLarge(s, limit), false
 	case errors.Is(err, os.ErrDeadlineExceeded) && s.start < s.seen: // else only empty lines came
-		return bad(400, fmt.Sprintf("the header was not complete after %v", k.server.HeaderTimeout)), false
+		return bad(400, fmt.Sprintf("the header was not complete after %v", patience)), false
 	}
 	return nil, true
 }

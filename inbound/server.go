@@ -22,7 +22,7 @@ const (
 )
 
 // Server takes client connections and makes Calls of what comes in. The fields
-// are set before Serve and not changed afterwards.
+// are set before Serve and not changed afterwards; Configure changes limits.
 type Server struct {
 	// Handler answers a call. It is required and runs in the goroutine of the
 	// connection, one call at a time.
@@ -43,6 +43,7 @@ type Server struct {
 	// ErrorLog gets what no call can tell, with slog's arguments; nil: nobody.
 	ErrorLog func(msg string, args ...any)
 
+	limits   atomic.Pointer[Limits] // in force
 	stopping atomic.Bool
 	waiting  atomic.Int32 // connections that wait for a place
 	once     sync.Once
@@ -56,10 +57,24 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 }
 
+// Limits are the fields of the same names.
+type Limits struct {
+	HeaderTimeout, IdleTimeout time.Duration
+	HeaderBytes, Connections   int
+}
+
+// Configure changes the limits for what comes from now on.
+func (s *Server) Configure(l Limits) {
+	s.init()
+	s.limits.Store(&l)
+	s.wake()
+}
+
 // init makes the zero Server usable.
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
+		s.limits.CompareAndSwap(nil, &Limits{s.HeaderTimeout, s.IdleTimeout, s.HeaderBytes, s.Connections})
 		s.changed.L = &s.mu
 		s.conns = map[*conn]struct{}{}
 		s.listeners = map[net.Listener]struct{}{}
@@ -220,7 +235,7 @@ func (s *Server) admit(k *conn) bool {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
 	s.mu.Lock()
-	for s.Connections > 0 && s.outer >= s.Connections && !s.stopping.Load() {
+	for s.crowded() && !s.stopping.Load() {
 		if old := s.takeIdleLocked(1); len(old) > 0 {
 			s.closeLocked(old)
 		} else {
@@ -230,6 +245,12 @@ func (s *Server) admit(k *conn) bool {
 	k.outer = true
 	s.mu.Unlock()
 	return s.enter(k)
+}
+
+// crowded says that there is no place for one more connection.
+func (s *Server) crowded() bool {
+	n := s.limits.Load().Connections
+	return n > 0 && s.outer >= n
 }
 
 // enter notes a connection; false: the server stops.
@@ -294,8 +315,8 @@ func (s *Server) wait(d time.Duration) {
 }
 
 func (s *Server) headerBytes() int {
-	if s.HeaderBytes > 0 {
-		return s.HeaderBytes
+	if n := s.limits.Load().HeaderBytes; n > 0 {
+		return n
 	}
 	return defaultHeaderBytes
 }

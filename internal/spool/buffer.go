@@ -115,8 +115,9 @@ func (b *Buffer) fillMemory(r io.Reader, declared, most int64) (ended bool, err 
 	if declared >= 0 {
 		room = declared // one exact piece
 	}
+	memory := b.pool.inMemory()
 	for ; b.size < most; room *= 2 {
-		if declared > b.pool.cfg.Memory || !b.grow(min(room, most, b.pool.cfg.Memory)) {
+		if declared > memory || !b.grow(min(room, most, memory)) {
 			return false, nil
 		}
 		n, err := readFull(r, b.mem[b.size:cap(b.mem)])
@@ -169,7 +170,7 @@ func (b *Buffer) fillFile(r io.Reader, declared, most int64) error {
 
 // moveToFile creates the file and gives the memory back.
 func (b *Buffer) moveToFile() error {
-	file, err := os.CreateTemp(b.pool.cfg.Dir, "retryproxy-body-*") // mode 0600
+	file, err := os.CreateTemp(b.pool.cfg.Load().Dir, "retryproxy-body-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}

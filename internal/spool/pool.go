@@ -29,21 +29,38 @@ type Config struct {
 
 // Pool keeps bodies. It is safe for concurrent use.
 type Pool struct {
-	cfg          Config
+	cfg          *atomic.Pointer[Config] // shared, as the budgets are
+	own          int64                   // bytes of one body in memory, over cfg's; 0: as cfg says
 	memory, disk *budget
 }
 
 // New returns an empty pool.
 func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, memory: &budget{total: cfg.MemoryTotal}, disk: &budget{total: cfg.DiskTotal}}
+	p := &Pool{cfg: new(atomic.Pointer[Config]), memory: new(budget), disk: new(budget)}
+	p.Configure(cfg)
+	return p
+}
+
+// Configure changes the bounds for what comes from now on; bodies that are
+// there stay, also those beyond a smaller total.
+func (p *Pool) Configure(cfg Config) {
+	p.memory.total.Store(cfg.MemoryTotal)
+	p.disk.total.Store(cfg.DiskTotal)
+	p.cfg.Store(&cfg)
 }
 
 // Sharing returns a pool that draws on the same totals but keeps at most memory
 // bytes of one body in memory.
 func (p *Pool) Sharing(memory int64) *Pool {
-	shared := *p
-	shared.cfg.Memory = memory
-	return &shared
+	return &Pool{cfg: p.cfg, own: memory, memory: p.memory, disk: p.disk}
+}
+
+// inMemory is how much of one body may be kept in memory.
+func (p *Pool) inMemory() int64 {
+	if p.own > 0 {
+		return p.own
+	}
+	return p.cfg.Load().Memory
 }
 
 // Usage is how many bytes all bodies hold at the moment.
@@ -77,13 +94,12 @@ func (p *Pool) Fill(r io.Reader, declared, limit int64) (*Buffer, error) {
 
 // budget is a bounded counter.
 type budget struct {
-	total int64
-	used  atomic.Int64
+	total, used atomic.Int64
 }
 
 // take reserves n bytes, all or none.
 func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.total {
+	if b.used.Add(n) > b.total.Load() {
 		b.used.Add(-n)
 		return false
 	}

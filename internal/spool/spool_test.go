@@ -181,7 +181,7 @@ func TestFillNoSuchDirectory(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Fill() = %v, want %v and %v", err, ErrFull, os.ErrNotExist)
 	}
-	assertEmpty(t, p, p.cfg.Dir)
+	assertEmpty(t, p, p.cfg.Load().Dir)
 }
 
 func TestMemoryTotalSendsBodiesToFiles(t *testing.T) {
@@ -330,4 +330,23 @@ func TestSharingDrawsOnTheSameTotals(t *testing.T) {
 	if mem, disk := small.Usage(); mem != 0 || disk != 0 {
 		t.Errorf("Usage() after Close = %d, %d, want 0, 0", mem, disk)
 	}
+}
+
+func TestConfigureChangesTheBoundsOfWhatComes(t *testing.T) {
+	p := New(Config{Memory: 100, MemoryTotal: 100, DiskTotal: 100, Dir: t.TempDir()})
+	a, err := p.Fill(strings.NewReader(strings.Repeat("a", 100)), 100, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	p.Configure(Config{Memory: 100, MemoryTotal: 50, DiskTotal: 10, Dir: t.TempDir()})
+	if _, err := p.Fill(strings.NewReader(strings.Repeat("b", 50)), 50, 1000); !errors.Is(err, ErrFull) {
+		t.Errorf("Fill beyond the new totals = %v, want ErrFull", err)
+	}
+	p.Configure(Config{Memory: 100, MemoryTotal: 500, DiskTotal: 10})
+	b, err := p.Fill(strings.NewReader(strings.Repeat("b", 50)), 50, 1000)
+	if err != nil {
+		t.Fatalf("Fill within the new totals = %v", err)
+	}
+	b.Close()
 }

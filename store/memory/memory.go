@@ -49,6 +49,21 @@ func New(c Config) *Store {
 	return s
 }
 
+// Configure changes the bounds. What no longer fits is evicted, the oldest
+// first, as far as it may be.
+func (s *Store) Configure(c Config, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config, s.share = c, max(1, c.Entries/2)
+	for s.lenLocked() > c.Entries {
+		if _, e, ok := s.ended.GetOldest(); !ok || !s.evictLocked(e, now) {
+			break
+		}
+	}
+	s.ended.Resize(max(1, c.Entries, s.ended.Len()))
+	s.shrinkLocked(now)
+}
+
 // resetLocked empties the store. The queue has room for all that can be, so
 // that nothing leaves it unasked.
 func (s *Store) resetLocked() {

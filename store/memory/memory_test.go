@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
+	"retryproxy/attempt"
 	"retryproxy/idempotency"
 	"retryproxy/message"
 	"retryproxy/store/storetest"
@@ -138,6 +141,25 @@ func TestReplayKeepsARecordYoung(t *testing.T) {
 	r.want(key("t1", 1), "")
 }
 
+func TestReplayKeepsABodyAndATenantsRecordYoung(t *testing.T) {
+	r := newRig(t, 8, 1500)
+	for i := range 3 {
+		r.reach(key("a", i), idempotency.StateDone, 400, start)
+	}
+	for _, i := range []int{0, 1, 0} {
+		r.claim(key("a", i), start)
+	}
+	r.reach(key("a", 3), idempotency.StateDone, 400, start) // for its bytes 2 loses its body
+	r.want(key("a", 2), "marker")
+	r.reach(key("a", 4), idempotency.StateDone, 400, start) // for its place 2 goes, for its bytes 1's body
+	r.want(key("a", 2), "")
+	r.want(key("a", 1), "marker")
+	r.want(key("a", 0), "done")
+	r.reach(key("a", 5), idempotency.StateFree, 0, start)
+	r.want(key("a", 1), "")
+	r.want(key("a", 0), "done")
+}
+
 func TestTenantHoldsAtMostHalf(t *testing.T) {
 	r := newRig(t, 8, 1000)
 	r.reach(key("quiet", 0), idempotency.StateDone, 1, start)
@@ -185,6 +207,9 @@ func TestBytesEvictBodiesBeforeMarkers(t *testing.T) {
 	rec, _ := r.Get(context.Background(), key("a", 0), start)
 	if rec.Answer.Status != 200 || rec.Answer.Body != nil {
 		t.Errorf("a marker has status %d and %d bytes", rec.Answer.Status, len(rec.Answer.Body))
+	}
+	if rec.Version <= 2 {
+		t.Errorf("the record is still version %d", rec.Version)
 	}
 	if got, _ := r.claim(key("a", 0), start); got != idempotency.Replay {
 		t.Errorf("Begin on a marker = %v, want replay", got)
@@ -235,28 +260,88 @@ func TestExpiredRecordsAreReclaimed(t *testing.T) {
 
 func TestFullOfExpiredDoubtMakesRoom(t *testing.T) {
 	r := newRig(t, 40, 1000)
-	for i := range 20 {
-		r.reach(key("a", i), idempotency.StateInDoubt, 0, start)
-		r.reach(key("b", i), idempotency.StateInDoubt, 0, start)
+	for i := range 40 {
+		r.reach(key(fmt.Sprint("t", i/20), i), idempotency.StateInDoubt, 0, start)
 	}
 	if _, err := r.claim(key("c", 0), start.Add(ttl-1)); !errors.Is(err, idempotency.ErrFull) {
 		t.Errorf("Begin before the ttl = %v, want ErrFull", err)
 	}
-	r.fresh(key("b", 99), start.Add(ttl))
+	r.fresh(key("t1", 99), start.Add(ttl))
 	r.early(0)
 }
 
-func TestEvictionOfAnExpiredRecordIsNotEarly(t *testing.T) {
-	r := newRig(t, 4, 1000)
+// What was settled does not stand before doubts that expire.
+func TestSettledDoubtIsNoDoubt(t *testing.T) {
+	r := newRig(t, 8, 1000)
 	for i := range 2 {
-		r.reach(key("a", i), idempotency.StateDone, 1, start)
+		r.reach(key("a", i), idempotency.StateInDoubt, 0, start)
 	}
-	// The older one was used again, so the younger expired one stands before it.
-	r.claim(key("a", 0), start)
-	r.reach(key("b", 0), idempotency.StateDone, 600, start.Add(ttl-1))
-	r.reach(key("b", 1), idempotency.StateDone, 600, start.Add(ttl))
-	r.want(key("b", 0), "marker")
-	r.early(1)
+	r.Advance(context.Background(), key("a", 0), idempotency.StateInDoubt, idempotency.StateFree, idempotency.Change{Now: start})
+	r.fresh(key("a", 0), start)
+	r.fresh(key("b", 0), start.Add(ttl))
+	if n := r.Stats().ByState[idempotency.StateInDoubt]; n != 0 {
+		t.Errorf("%d records in doubt after their time", n)
+	}
+}
+
+func TestReopenedRecordIsHeldAgain(t *testing.T) {
+	r := newRig(t, 8, 1000)
+	r.reach(key("a", 0), idempotency.StateFree, 0, start)
+	r.fresh(key("a", 0), start)
+	if n := r.Stats().Records; n != 1 {
+		t.Errorf("%d records, want 1", n)
+	}
+	for i := 1; i < 20; i++ {
+		r.reach(key("a", i), idempotency.StateFree, 0, start)
+	}
+	r.want(key("a", 0), "running")
+}
+
+// An expired record that was used late stands behind younger ones: it is not
+// reclaimed at once, but when it goes to make room that is not early.
+func TestEvictionOfAnExpiredRecordIsNotEarly(t *testing.T) {
+	late := start.Add(ttl / 2)
+	for _, cause := range []string{"records", "bytes"} {
+		t.Run(cause, func(t *testing.T) {
+			r := newRig(t, 4, 1000)
+			r.reach(key("b", 0), idempotency.StateFree, 0, late)
+			r.reach(key("a", 0), idempotency.StateDone, 600, start)
+			r.reach(key("a", 1), idempotency.StateFree, 0, late)
+			r.claim(key("a", 0), late)
+			if cause == "records" {
+				r.reach(key("a", 1), idempotency.StateRunning, 0, late)
+				r.fresh(key("a", 2), start.Add(ttl))
+			} else {
+				r.reach(key("c", 0), idempotency.StateDone, 600, start.Add(ttl))
+			}
+			r.early(0)
+			if n := r.Stats().Records; n != 3 {
+				t.Errorf("%d records, want 3", n)
+			}
+		})
+	}
+}
+
+// Replays run while the answer they read is taken away.
+func TestReplayDuringEviction(t *testing.T) {
+	r := newRig(t, 1000, 1000)
+	var group sync.WaitGroup
+	for g := range 2 {
+		group.Go(func() {
+			for i := range 200 {
+				r.reach(key(fmt.Sprint("t", g), i), idempotency.StateDone, 500, start)
+			}
+		})
+		group.Go(func() {
+			for i := range 2000 {
+				rec, err := r.Get(context.Background(), key(fmt.Sprint("t", g), i%200), start)
+				if a := rec.Answer; err == nil && a != nil && a.Kept != (len(a.Body) == 500) {
+					t.Errorf("an answer kept %v has %d bytes", a.Kept, len(a.Body))
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 // A name cut out of a large buffer must not keep the buffer alive.
@@ -274,6 +359,21 @@ func TestStoreKeepsCopiesOfTexts(t *testing.T) {
 	}
 }
 
+func TestAttemptsAreCopiesOfTexts(t *testing.T) {
+	r := newRig(t, 4, 1000)
+	r.fresh(key("a", 0), start)
+	buffer := "u1.test:443 connection reset u-1"
+	given := attempt.Attempt{Host: buffer[:11], Detail: buffer[12:28], UpstreamID: buffer[29:]}
+	rec, _ := r.Advance(context.Background(), key("a", 0), idempotency.StateRunning, idempotency.StateWaiting,
+		idempotency.Change{Now: start, Owner: "o", Append: []attempt.Attempt{given}})
+	got := rec.History[0]
+	for _, x := range [][2]string{{given.Host, got.Host}, {given.Detail, got.Detail}, {given.UpstreamID, got.UpstreamID}} {
+		if x[0] != x[1] || unsafe.StringData(x[0]) == unsafe.StringData(x[1]) {
+			t.Errorf("kept %q is %q, the same memory: %v", x[0], x[1], x[0] == x[1])
+		}
+	}
+}
+
 func TestTenantsAreForgotten(t *testing.T) {
 	r := newRig(t, 8, 1000)
 	for i := range 100 {
@@ -281,5 +381,34 @@ func TestTenantsAreForgotten(t *testing.T) {
 	}
 	if len(r.tenants) != 8 || r.lenLocked() != 8 {
 		t.Errorf("%d tenants of %d records, want 8 of 8", len(r.tenants), r.lenLocked())
+	}
+}
+
+func TestConfigureEvictsWhatNoLongerFits(t *testing.T) {
+	s := New(Config{Entries: 10, Bytes: 1000, MaxResponse: 100})
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for _, tenant := range []string{"a", "b", "c", "d"} {
+		id := idempotency.ID{Tenant: tenant, Key: "k"}
+		if _, err := s.Begin(t.Context(), idempotency.Claim{ID: id, Owner: tenant, TTL: time.Hour}, now); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Advance(t.Context(), id, idempotency.StateRunning, idempotency.StateDone, idempotency.Change{
+			Now: now, Owner: tenant, Answer: &idempotency.Answer{Status: 200, Body: make([]byte, 50), Kept: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+	}
+	s.Configure(Config{Entries: 2, Bytes: 1000, MaxResponse: 100}, now)
+	if got := s.Stats(); got.Records != 2 || got.EvictedEarly != 2 {
+		t.Errorf("Stats() = %+v, want 2 records and 2 evicted early", got)
+	}
+	if _, err := s.Get(t.Context(), idempotency.ID{Tenant: "d", Key: "k"}, now); err != nil {
+		t.Errorf("the newest record is gone: %v", err)
+	}
+	s.Configure(Config{Entries: 10, Bytes: 10, MaxResponse: 100}, now)
+	if got := s.Stats(); got.Bytes > 10 || got.Records != 2 {
+		t.Errorf("Stats() = %+v, want markers within 10 bytes", got)
 	}
 }
