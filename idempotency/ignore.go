@@ -72,10 +72,19 @@ func (p *pairs) decide() {
 
 func (p *pairs) ignored() bool {
 	if bytes.IndexByte(p.name, '%') < 0 && bytes.IndexByte(p.name, '+') < 0 {
-		return slices.ContainsFunc(p.ignore, func(n string) bool { return n == string(p.name) })
+		return contains(p.ignore, p.name)
 	}
 	name, err := url.QueryUnescape(string(p.name))
 	return err == nil && slices.Contains(p.ignore, name)
+}
+
+func contains(names []string, name []byte) bool {
+	for _, n := range names {
+		if n == string(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // value takes bytes from = (or more of a long name) to & and returns what
@@ -131,20 +140,39 @@ const (
 
 func (m *members) write(b []byte) {
 	from := 0 // first byte of the current member that was not passed on
-	for i, c := range b {
+	for i := 0; i < len(b); i++ {
+		if i += m.plain(b[i:]); i == len(b) {
+			break
+		}
 		was := m.at
-		m.step(c)
+		m.step(b[i])
 		switch {
 		case was == inName && m.at == inMember:
 			from = i + 1
 		case was == inMember && m.at != inMember:
 			m.pass(b[from:i])
-			m.pass([]byte{','})
+			m.pass(comma)
 		}
 	}
 	if m.at == inMember {
 		m.pass(b[from:])
 	}
+}
+
+var comma = []byte{','}
+
+// plain is how many bytes at the front of b are text in a string of a value:
+// no step is needed for them.
+func (m *members) plain(b []byte) int {
+	if !m.quoted || m.escape {
+		return 0
+	}
+	for i, c := range b {
+		if c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return len(b)
 }
 
 func (m *members) pass(b []byte) {
@@ -199,11 +227,12 @@ func (m *members) inName(c byte) {
 }
 
 func (m *members) ignored() bool {
-	name := string(m.name[1 : len(m.name)-1])
-	if strings.IndexByte(name, '\\') >= 0 && json.Unmarshal(m.name, &name) != nil {
-		return false
+	bare := m.name[1 : len(m.name)-1]
+	if bytes.IndexByte(bare, '\\') < 0 {
+		return contains(m.ignore, bare)
 	}
-	return slices.Contains(m.ignore, name)
+	var name string
+	return json.Unmarshal(m.name, &name) == nil && slices.Contains(m.ignore, name)
 }
 
 func (m *members) inMember(c byte) {

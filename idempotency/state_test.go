@@ -11,6 +11,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
+	"retryproxy/message"
 )
 
 // What may follow a state, told once more in words.
@@ -83,6 +84,49 @@ func TestApplyAndAdmitArePure(t *testing.T) {
 	}
 	if ch.Append[0].N != 0 || ch.Answer.Body == nil || !ch.Answer.Stored.IsZero() {
 		t.Errorf("Apply wrote into the change: %v, %v", ch.Append[0], ch.Answer)
+	}
+}
+
+func TestAdmitOnAnExpiredRecordKeepsOnlyItsVersion(t *testing.T) {
+	ch := Change{Now: t0, Owner: "call-1", Append: []attempt.Attempt{{Status: 503}}, Executed: classify.ExecutedMaybe}
+	rec, _ := Apply(running(), StateRunning, StateInDoubt, ch)
+	now := t0.Add(time.Hour)
+	c := Claim{ID: rec.ID, Owner: "call-2", Fingerprint: [32]byte{2}, TTL: time.Minute}
+	want := Record{
+		ID: rec.ID, State: StateRunning, Version: rec.Version + 1, Owner: "call-2", Fingerprint: c.Fingerprint,
+		Created: now, Updated: now, TTL: time.Minute, Runs: []Run{{CallID: "call-2", Started: now, First: 1}},
+	}
+	got := Admit(&rec, c, now)
+	if diff := cmp.Diff(Begun{Fresh, want}, got); diff != "" {
+		t.Errorf("Admit differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestAdmitOnAFreeRecordClearsWhatItsEndSet(t *testing.T) {
+	rec, _ := Apply(running(), StateRunning, StateFree, Change{Now: t0, Owner: "call-1", Reason: "retry_limited", NextAt: t0.Add(time.Second)})
+	got := Admit(&rec, Claim{ID: rec.ID, Owner: "call-2"}, t0).Record
+	if got.Version != rec.Version+1 || got.Reason != "" || !got.NextAt.IsZero() || !got.Expires.IsZero() {
+		t.Errorf("version %d after %d, reason %q, next %v, expires %v", got.Version, rec.Version, got.Reason, got.NextAt, got.Expires)
+	}
+}
+
+func TestDoneHasAnAnswer(t *testing.T) {
+	fields := message.Fields{{Name: "A", Value: "1"}}
+	tests := []struct {
+		name        string
+		given, want *Answer
+	}{
+		{"none", nil, &Answer{Stored: t0}},
+		{"a marker", &Answer{Status: 200, Reason: "OK", Fields: fields, Body: []byte("x"), Stored: t0.Add(-1)}, &Answer{Status: 200, Reason: "OK", Stored: t0.Add(-1)}},
+		{"one without a time", &Answer{Status: 200, Fields: fields, Kept: true}, &Answer{Status: 200, Fields: fields, Kept: true, Stored: t0}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rec, err := Apply(running(), StateRunning, StateDone, Change{Now: t0, Owner: "call-1", Answer: tt.given})
+			if diff := cmp.Diff(tt.want, rec.Answer); diff != "" || err != nil {
+				t.Errorf("Apply = %v, answer differs (-want +got):\n%s", err, diff)
+			}
+		})
 	}
 }
 

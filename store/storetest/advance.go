@@ -78,7 +78,11 @@ func wokenHasOwner(b *bench) {
 	b.reach(claim(order, "call-1"), idempotency.StateParked, classify.ExecutedNo)
 	b.advance(order, idempotency.StateParked, idempotency.StateRunning, change("waker", start))
 	b.refuse(order, idempotency.StateRunning, idempotency.StateFree, change("call-1", start), idempotency.ErrConflict)
-	b.advance(order, idempotency.StateRunning, idempotency.StateFree, change("waker", start))
+	b.advance(order, idempotency.StateRunning, idempotency.StateParked, change("waker", start))
+	rec := b.advance(order, idempotency.StateParked, idempotency.StateRunning, change("", start))
+	if rec.Owner != "waker" {
+		b.Errorf("woken by nobody the owner is %q, want the one before", rec.Owner)
+	}
 }
 
 func oneMoverSucceeds(b *bench) {
