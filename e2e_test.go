@@ -1,0 +1,325 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binaryDir is where binary built; empty: nobody asked for it.
+var binaryDir string
+
+// binary builds the product once for all end-to-end tests.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "retryproxy-e2e-")
+	if err != nil {
+		return "", err
+	}
+	binaryDir = dir
+	path := filepath.Join(dir, "retryproxy")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binaryDir != "" {
+		os.RemoveAll(binaryDir)
+	}
+	os.Exit(code)
+}
+
+// process is a running binary.
+type process struct {
+	t            *testing.T
+	cmd          *exec.Cmd
+	proxy, admin string
+	file         string
+	stderr       *lockedBuffer
+	done         chan error
+}
+
+const e2eConfig = `
+listen: {proxy: "127.0.0.1:0", admin: "127.0.0.1:%d"}
+retry_policies: [{name: default, max_retries: %d, base_delay: %s, jitter: none}]
+retry_limits: {global: off, task_type: off, shop: off}
+`
+
+// startBinary runs the binary on a configuration file and waits for its banner.
+func startBinary(t *testing.T, retries int, delay string) *process {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml"), stderr: &lockedBuffer{}, done: make(chan error, 1)}
+	port := freePort(t)
+	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
+	p.write(port, retries, delay)
+	p.cmd = exec.Command(path, "serve", "-config", p.file)
+	p.cmd.Stderr = p.stderr
+	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.cmd.Process.Kill() })
+	p.proxy = bannerAddress(t, stdout)
+	go func() { io.Copy(io.Discard, stdout); p.done <- p.cmd.Wait() }()
+	return p
+}
+
+func (p *process) write(port, retries int, delay string) {
+	if err := os.WriteFile(p.file, fmt.Appendf(nil, e2eConfig, port, retries, delay), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	u, _ := url.Parse(s.URL)
+	var port int
+	fmt.Sscan(u.Port(), &port)
+	return port
+}
+
+var proxyLine = regexp.MustCompile(`proxy +http://(\S+)`)
+
+// bannerAddress reads where the proxy listens.
+func bannerAddress(t *testing.T, stdout io.Reader) string {
+	t.Helper()
+	in := bufio.NewScanner(stdout)
+	for in.Scan() {
+		if m := proxyLine.FindStringSubmatch(in.Text()); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatal("the banner names no address")
+	return ""
+}
+
+// client is a bot that goes through the proxy.
+func (p *process) client() *http.Client {
+	u := &url.URL{Scheme: "http", Host: p.proxy}
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(u), DisableKeepAlives: true}}
+}
+
+// exit waits for the process and returns its exit code.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		p.t.Fatalf("the process does not end; log: %s", p.stderr)
+		return -1
+	}
+}
+
+// failing answers 503 to the first n requests.
+func failing(t *testing.T, n int64) (*httptest.Server, *atomic.Int64) {
+	var seen atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if seen.Add(1) <= n {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, `{"n":%d}`, seen.Load())
+	}))
+	t.Cleanup(s.Close)
+	return s, &seen
+}
+
+func TestE2EHealsReplaysReloadsDrains(t *testing.T) {
+	p := startBinary(t, 2, "20ms")
+	up, seen := failing(t, 2)
+	res, err := p.client().Get(up.URL)
+	if err != nil || res.StatusCode != 200 || res.Header.Get("X-Retry-Count") != "2" {
+		t.Fatalf("GET = %v, %v, want 200 after two retries", res, err)
+	}
+	first, again := p.keyed(up.URL), p.keyed(up.URL)
+	if first.body != again.body || again.header.Get("Idempotency-Replayed") != "true" || seen.Load() != 4 {
+		t.Errorf("answers %q, then %q with %v after %d requests, want a replay and 4", first.body, again.body, again.header, seen.Load())
+	}
+	p.reloads()
+	p.drains()
+}
+
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (p *process) keyed(url string) answered {
+	p.t.Helper()
+	req, _ := http.NewRequest("POST", url, strings.NewReader("{}"))
+	req.Header.Set("X-Idempotency-Key", "k1")
+	res, err := p.client().Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return answered{res.StatusCode, res.Header, string(body)}
+}
+
+// reloads changes the file and asks by SIGHUP and by health what came of it.
+func (p *process) reloads() {
+	p.t.Helper()
+	var port int
+	fmt.Sscanf(p.admin, "127.0.0.1:%d", &port)
+	p.write(port, 1, "30s")
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.logged("configuration reloaded")
+	p.write(port, -1, "30s")
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.logged("max_retries")
+	path, _ := binary()
+	if out, err := exec.Command(path, "health", "-admin", p.admin).CombinedOutput(); err != nil {
+		p.t.Errorf("health after a bad reload = %v: %s, want the old rules in force", err, out)
+	}
+}
+
+// logged waits until the log says text: the process tells us, we do not guess.
+func (p *process) logged(text string) {
+	p.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.stderr.String(), text); {
+		if time.Now().After(end) {
+			p.t.Fatalf("the log never says %q: %s", text, p.stderr)
+		}
+		p.cmd.Process.Signal(syscall.Signal(0))
+	}
+}
+
+// drains stops it while a call waits an hour for its retry: the call gets its
+// last answer and the process ends by itself.
+func (p *process) drains() {
+	p.t.Helper()
+	entered := make(chan struct{}, 1)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusTooManyRequests)
+		entered <- struct{}{}
+	}))
+	defer up.Close()
+	got := make(chan answered, 1)
+	go func() {
+		res, err := p.client().Get(up.URL)
+		if err != nil {
+			got <- answered{body: err.Error()}
+			return
+		}
+		got <- answered{res.StatusCode, res.Header, ""}
+	}()
+	<-entered
+	p.waiting()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if a := <-got; a.status != 429 || a.header.Get("X-Retry-Reason") != "shutting_down" {
+		p.t.Errorf("the waiting call got %d %v %s, want its 429 and shutting_down", a.status, a.header, a.body)
+	}
+	if code := p.exit(); code != 0 {
+		p.t.Errorf("exit code = %d, want 0; log: %s", code, p.stderr)
+	}
+}
+
+// waiting waits until the API shows a call that waits.
+func (p *process) waiting() {
+	p.t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		res, err := http.Get("http://" + p.admin + "/api/v1/calls?state=waiting")
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if bytes.Contains(body, []byte(`"retry_after"`)) {
+			return
+		}
+	}
+	p.t.Fatal("no call waits")
+}
+
+func TestE2EExitCodes(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	os.WriteFile(bad, []byte("listne: {}\nretry_policies: [{name: a, base_delay: 0}]\n"), 0o600)
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		says []string
+	}{
+		{"version", []string{"version"}, 0, []string{"retryproxy"}},
+		{"help", []string{"help"}, 0, []string{"serve", "demo", "explain"}},
+		{"unknown command", []string{"frobnicate"}, 2, []string{"frobnicate"}},
+		{"later command", []string{"doctor"}, 2, []string{"not in this version"}},
+		{"unknown flag", []string{"serve", "-nope"}, 2, []string{"-nope"}},
+		{"data", []string{"serve", "-data", "/x"}, 2, []string{"not in this version"}},
+		{"no file", []string{"serve", "-config", "/does/not/exist"}, 2, []string{"/does/not/exist"}},
+		{"check names all faults", []string{"check", "-config", bad}, 2, []string{"bad.yaml:1: listne", "base_delay"}},
+		{"serve with a bad file", []string{"-config", bad}, 2, []string{"listne", "base_delay"}},
+		{"beyond loopback", []string{"serve", "-listen", "0.0.0.0:0"}, 2, []string{"0.0.0.0:0", "clients.allow"}},
+		{"health of nobody", []string{"health", "-admin", "127.0.0.1:1"}, 1, nil},
+		{"check the default", []string{"check"}, 0, []string{"retry_policies"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cmd := exec.Command(path, tt.args...)
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != tt.code {
+				t.Errorf("exit code = %d, want %d; output: %s", code, tt.code, out)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(string(out), text) {
+					t.Errorf("output lacks %q: %s", text, out)
+				}
+			}
+		})
+	}
+}
+
+// A second signal stops at once, whatever is in flight.
+func TestE2ESecondSignal(t *testing.T) {
+	p := startBinary(t, 0, "1s")
+	entered := make(chan struct{})
+	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	}))
+	defer up.Close()
+	go p.client().Get(up.URL)
+	<-entered
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.logged("shutting down")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.exit(); code != 1 {
+		t.Errorf("exit code = %d, want 1", code)
+	}
+}
