@@ -186,6 +186,10 @@ func (x *exchange) wait(ticket *limiter.Ticket) {
 	for {
 		select {
 		case <-ticket.Ready():
+			if gone == nil && !x.wanted() {
+				x.leave(ticket, "client_gone") // so did the others
+				return
+			}
 			x.turn = ticket.Answer()
 			return
 		case <-gone:
