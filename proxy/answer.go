@@ -205,7 +205,10 @@ func (x *exchange) pass(t *tried) {
 		rest.limit = x.set.MaxResponse
 	}
 	out := x.final(r)
-	out.Body = stayOpen{rest}
+	out.Body, rest.out = stayOpen{rest}, out
+	if r.Length == 0 || x.contentless(r.Status) {
+		rest.end()
+	}
 	err := x.write(out, x.bodyIdle(stream))
 	if errors.Is(err, inbound.ErrClient) && x.key != "" {
 		err = rest.drain() // the attempt runs to its end and is recorded
@@ -213,6 +216,11 @@ func (x *exchange) pass(t *tried) {
 	rest.Close()
 	x.outcome.cut = err != nil && !errors.Is(err, inbound.ErrClient)
 	x.settle(out, rest, err == nil)
+}
+
+// contentless says whether the answer has no content whatever its length says.
+func (x *exchange) contentless(status int) bool {
+	return x.call.Request.Method == "HEAD" || status == 204 || status == 304
 }
 
 // bodyIdle is how long a body may stand still; event streams may for ever.
@@ -239,7 +247,10 @@ func (x *exchange) passKept() {
 	if x.key != "" {
 		rest.limit = x.set.MaxResponse
 	}
-	out.Body = rest
+	out.Body, rest.out = rest, out
+	if rest.left == 0 {
+		rest.end()
+	}
 	err = x.write(out, x.policy.BodyIdleTimeout)
 	x.settle(out, rest, err == nil)
 }
@@ -270,6 +281,7 @@ type relay struct {
 	whole    bool
 	left     int64 // bytes to come; negative: unknown
 	exchange *exchange
+	out      *message.Response // whose body it is
 	capture  []byte
 	limit    int64
 	over     bool // the body is larger than limit
@@ -289,12 +301,19 @@ func (r *relay) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err == io.EOF || r.left == 0:
-		r.ended = true
-		r.exchange.release()
+		r.end()
 	case err == nil && !r.whole:
 		r.arm()
 	}
 	return n, err
+}
+
+// end is the end of the body. The record is settled before the last bytes go
+// out: a client that has its answer may use the key again.
+func (r *relay) end() {
+	r.ended = true
+	r.exchange.release()
+	r.exchange.settle(r.out, r, true)
 }
 
 func (r *relay) read(p []byte) (int, error) {

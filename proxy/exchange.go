@@ -48,10 +48,11 @@ type exchange struct {
 	end  time.Time      // of the run's deadline
 
 	// The record of a keyed call.
-	rec    idempotency.Record
-	flight *idempotency.Flight
-	ended  bool                      // the record left running and waiting
-	landed *idempotency.FlightResult // what waiters get
+	rec     idempotency.Record
+	flight  *idempotency.Flight
+	ended   bool                      // the record left running and waiting
+	settled bool                      // what the answer means for the record is known
+	landed  *idempotency.FlightResult // what waiters get
 
 	// What was tried.
 	past    attempt.History

@@ -211,8 +211,13 @@ func (x *exchange) advance(from, to idempotency.State, c idempotency.Change) boo
 	return true
 }
 
-// settle ends the record of a call that got an upstream's answer.
+// settle ends the record of a call that got an upstream's answer; only the first
+// call counts.
 func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
+	if x.settled {
+		return
+	}
+	x.settled = true
 	x.judgeSuspect(out, r)
 	if x.key == "" || x.ended {
 		return

@@ -149,8 +149,8 @@ func (x *exchange) answerOwn(p *problem) {
 	}
 	x.mark(&out.Fields, p.reason, x.after(p))
 	out.Fields.Add(hStatus, x.proxyStatus(p))
+	x.settleOwn(out, body) // first: a client that has its answer may use the key again
 	_ = x.write(out, x.idleOr(30*time.Second))
-	x.settleOwn(out, body)
 }
 
 func (x *exchange) idleOr(d time.Duration) time.Duration {
