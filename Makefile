@@ -60,7 +60,7 @@ cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
 	  echo "$$out"; \
 	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags '$(LDFLAGS)' -o "$$out" .; \
 	done
-	GOOS=windows go vet ./...
+	GOOS=windows CGO_ENABLED=0 go vet -trimpath ./... # reuses what was just built
 
 check: lint cross test fuzz e2e ## all that CI runs
 
