@@ -93,7 +93,8 @@ func bubble(t *testing.T, f func(*rig), patch ...string) {
 	})
 }
 
-func newRig(t *testing.T, text string) *rig {
+// newRig starts a rig; prepare gets its app before it runs.
+func newRig(t *testing.T, text string, prepare ...func(*app)) *rig {
 	t.Helper()
 	r := &rig{t: t, net: memnet.New(), log: &lockedBuffer{}, hosts: map[string]netip.Addr{}}
 	cfg, err := config.Parse("test.yaml", []byte(text), config.Options{Getenv: func(string) string { return "" }})
@@ -112,6 +113,9 @@ func newRig(t *testing.T, text string) *rig {
 	}
 	if err := r.app.open(); err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(r.app)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -249,15 +253,20 @@ func (s *scripted) serve(c net.Conn, conn int) {
 	}
 }
 
-// readRequest reads header and body as bytes came.
+// readRequest reads header and body as bytes came. net/http does not get to see
+// the target: it would not take all that may be passed on.
 func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
-	var raw bytes.Buffer
-	hr, err := http.ReadRequest(bufio.NewReader(io.TeeReader(&lineReader{in}, &raw)))
+	raw, err := readHead(in)
 	if err != nil {
 		return nil, err
 	}
-	req := &request{Header: hr.Header, Host: hr.Host, Raw: raw.Bytes()}
-	req.Line, _, _ = strings.Cut(raw.String(), "\r\n")
+	line, fields, _ := strings.Cut(string(raw), "\r\n")
+	method, _, _ := strings.Cut(line, " ")
+	hr, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " / HTTP/1.1\r\n" + fields)))
+	if err != nil {
+		return nil, err
+	}
+	req := &request{Line: line, Header: hr.Header, Host: hr.Host, Raw: raw}
 	if headOnly {
 		req.Rest = in
 		return req, nil
@@ -282,17 +291,16 @@ func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
 	return req, err
 }
 
-// lineReader gives a header line by line and stops at its end, so that no byte
-// of the body is taken.
-type lineReader struct{ in *bufio.Reader }
-
-func (l *lineReader) Read(p []byte) (int, error) {
-	b, err := l.in.ReadByte()
-	if err != nil {
-		return 0, err
+// readHead reads to the end of a header, and no byte of the body.
+func readHead(in *bufio.Reader) (raw []byte, err error) {
+	for !bytes.HasSuffix(raw, []byte("\r\n\r\n")) {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return nil, err
+		}
+		raw = append(raw, line...)
 	}
-	p[0] = b
-	return 1, nil
+	return raw, nil
 }
 
 // chunked decodes a chunked body and its trailers.
