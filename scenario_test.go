@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"retryproxy/attempt"
 )
 
 func TestA503Heals(t *testing.T) {
@@ -120,6 +122,26 @@ func TestEventStreamMayBeQuiet(t *testing.T) {
 		r.want(got, 200, u, 1)
 		if got.Body != "data: 1\n\ndata: 2\n\n" || got.Err != nil {
 			t.Errorf("body = %q, %v, want both events", got.Body, got.Err)
+		}
+	})
+}
+
+// A handler that panics must not leave its key taken for ever: the call may have
+// been executed, so the key stays bound to it, but the same request may come again.
+func TestPanicEndsTheRecord(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(201, `{"id":1}`))
+		counted := r.app.proxy.Hooks.Attempt
+		r.app.proxy.Hooks.Attempt = func(string, *attempt.Attempt) { panic("a fault of ours") }
+		got := r.post("http://u1.test/x", "{}", "X-Idempotency-Key: k")
+		if got.Status != 0 {
+			t.Errorf("status = %d, want a broken connection", got.Status)
+		}
+		r.app.proxy.Hooks.Attempt = counted
+		r.want(r.post("http://u1.test/x", `{"other":1}`, "X-Idempotency-Key: k"), 422, u, 1)
+		r.want(r.post("http://u1.test/x", "{}", "X-Idempotency-Key: k"), 201, u, 2)
+		if h := u.seen()[1].Header.Get("X-Retry-Count"); h != "1" {
+			t.Errorf("X-Retry-Count = %q, want 1: the first attempt counts", h)
 		}
 	})
 }

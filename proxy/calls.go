@@ -158,6 +158,9 @@ func (x *exchange) finish() {
 	x.dropKept()
 	x.body.close()
 	if x.flight != nil {
+		if !x.ended {
+			x.abandon()
+		}
 		x.flight.End(x.landed)
 	}
 	x.reportShop(now)

@@ -18,7 +18,7 @@ import (
 // should learn of it: a broken request, who it is, what it asks for.
 func (x *exchange) enter() *refusal {
 	if b := x.call.Bad; b != nil {
-		return &refusal{b.Reason, b.Detail}
+		return refuse(b.Reason, b.Detail)
 	}
 	if r := x.identify(); r != nil {
 		return r

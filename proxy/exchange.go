@@ -50,6 +50,7 @@ type exchange struct {
 	// The record of a keyed call.
 	rec     idempotency.Record
 	flight  *idempotency.Flight
+	saved   int                       // attempts of past that the record has
 	ended   bool                      // the record left running and waiting
 	settled bool                      // what the answer means for the record is known
 	landed  *idempotency.FlightResult // what waiters get
@@ -127,6 +128,12 @@ func (x *exchange) run() {
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
+	if x.key != "" && len(x.past) > 0 && !x.resume() {
+		x.p.Limiter.Cancel(x.turn.Grant, time.Now())
+		x.next = stop("store_unavailable")
+		x.conclude(nil, x.next)
+		return
+	}
 	t := x.try()
 	x.next = x.decide(t)
 	if x.next.Do == Retry {
@@ -239,9 +246,6 @@ type tried struct {
 // try makes one attempt, judges it, and books it.
 func (x *exchange) try() *tried {
 	x.grant = x.turn.Grant
-	if x.key != "" && len(x.past) > 0 && !x.resume() {
-		return &tried{verdict: classify.Verdict{Class: classify.Permanent, Reason: "store_unavailable"}}
-	}
 	began := time.Now()
 	t := &tried{}
 	x.send(t)

@@ -89,7 +89,7 @@ func (x *exchange) keyRefusal(r idempotency.Result) *refusal {
 	case idempotency.Mismatch:
 		return refuse("key_mismatch", "the key was first used at "+first+" with another request")
 	case idempotency.Credentials:
-		return refuse("key_mismatch", "the key was first used at "+first+" with other credentials")
+		return refuse("key_mismatch", "the key was used with other credentials; nothing of that call is shown")
 	}
 	return refuse("in_doubt", "the call first made at "+first+" may have been executed; it needs a person or a query")
 }
@@ -131,13 +131,22 @@ func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
 	case ok && f.Result() != nil:
 		x.countKey("busy")
 		x.share(f.Result())
-	case over || time.Now().After(end):
+	case over || !time.Now().Before(end):
 		x.countKey("busy")
-		x.refuse(refuse("key_busy", "another request with this key is still being worked on"))
+		busy := refuse("key_busy", "another request with this key is still being worked on")
+		busy.at = later(x.rec.NextAt, time.Now().Add(time.Second))
+		x.refuse(busy)
 	default:
-		return ok
+		return false
 	}
 	return true
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // askAgain is how often the store is asked about a run that is not in this process.
@@ -189,7 +198,7 @@ func (x *exchange) share(r *idempotency.FlightResult) {
 // suspend writes a planned retry into the record before the wait begins.
 func (x *exchange) suspend(d Decision) bool {
 	return x.advance(idempotency.StateRunning, idempotency.StateWaiting, idempotency.Change{
-		Append: x.past[len(x.past)-1:], Reason: d.Reason, NextAt: d.At,
+		Append: x.unsaved(), Reason: d.Reason, NextAt: d.At,
 		Executed: x.past.Last().Verdict.Executed,
 	})
 }
@@ -267,6 +276,19 @@ func (x *exchange) settleMarker(r *message.Response) {
 	x.endRecord(idempotency.StateFree, nil)
 }
 
+// abandon ends the record of a call that ended without an answer: a handler that
+// panicked. What it had in flight may have been executed.
+func (x *exchange) abandon() {
+	x.outcome.decision = stop("manual_review")
+	x.raise(classify.ExecutedMaybe)
+	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
+	to := idempotency.StateFree
+	if x.doubtful() {
+		to = idempotency.StateInDoubt
+	}
+	x.endRecord(to, nil)
+}
+
 // doubtful: it may have been executed, and the key, not honoured upstream,
 // gives no second way to find out.
 func (x *exchange) doubtful() bool {
@@ -285,11 +307,16 @@ func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempo
 func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	x.ended = true
 	from := x.rec.State
-	c := idempotency.Change{Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.past.Executed()}
-	if from == idempotency.StateRunning && len(x.past) > 0 {
-		c.Append = x.past[len(x.past)-1:]
-	}
-	x.advance(from, to, c)
+	x.advance(from, to, idempotency.Change{
+		Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
+	})
+}
+
+// unsaved are the attempts that the record does not have yet; it gets them now.
+func (x *exchange) unsaved() []attempt.Attempt {
+	made := x.past[x.saved:]
+	x.saved = len(x.past)
+	return made
 }
 
 // raise notes that more may have happened than the verdict said.

@@ -51,9 +51,12 @@ var titles = map[string]string{
 // refuse answers a call that never got as far as an attempt.
 func (x *exchange) refuse(r *refusal) {
 	x.outcome.refusal = r
-	x.outcome.decision = stop(r.reason)
+	x.outcome.decision = Decision{Do: Stop, Reason: r.reason, At: r.at}
 	if r.reason != "client_gone" {
 		x.outcome.result = "rejected"
+	}
+	switch r.reason {
+	case "auth_required", "client_denied", "destination_denied":
 		if h := x.p.Hooks.Denied; h != nil {
 			h(r.reason)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"retryproxy/inbound"
 	"retryproxy/upstream"
@@ -19,9 +20,12 @@ type hop struct {
 }
 
 // refusal is an answer of our own that ends a call.
-type refusal struct{ reason, detail string }
+type refusal struct {
+	reason, detail string
+	at             time.Time // when a later try makes sense; zero: unknown
+}
 
-func refuse(reason, detail string) *refusal { return &refusal{reason, detail} }
+func refuse(reason, detail string) *refusal { return &refusal{reason: reason, detail: detail} }
 
 // route finds where the call goes: forward (absolute-form), CONNECT, or a
 // route of the reverse mode.
