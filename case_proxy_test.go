@@ -219,7 +219,7 @@ func TestCase_PX_12_TunnelHalfClose(t *testing.T) {
 			c := r.dial()
 			io.WriteString(c, "CONNECT u1.test:7000 HTTP/"+version+"\r\nHost: u1.test:7000\r\n\r\n")
 			in := bufio.NewReader(c)
-			head := readHead(t, in)
+			head := responseHead(t, in)
 			if !strings.HasPrefix(head, "HTTP/1.1 200 ") || strings.Contains(head, "Content-Length") || strings.Contains(head, "Transfer-Encoding") {
 				t.Errorf("HTTP/%s: the 200 is %q, want no length", version, head)
 			}

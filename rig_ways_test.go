@@ -192,8 +192,8 @@ func (s *served) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// readHead reads up to the empty line.
-func readHead(t *testing.T, in *bufio.Reader) string {
+// responseHead reads up to the empty line.
+func responseHead(t *testing.T, in *bufio.Reader) string {
 	t.Helper()
 	var b strings.Builder
 	for {
