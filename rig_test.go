@@ -256,7 +256,7 @@ func (s *scripted) serve(c net.Conn, conn int) {
 // readRequest reads header and body as bytes came. net/http does not get to see
 // the target: it would not take all that may be passed on.
 func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
-	raw, err := readHead(in)
+	raw, err := rawHead(in)
 	if err != nil {
 		return nil, err
 	}
@@ -291,8 +291,8 @@ func readRequest(in *bufio.Reader, headOnly bool) (*request, error) {
 	return req, err
 }
 
-// readHead reads to the end of a header, and no byte of the body.
-func readHead(in *bufio.Reader) (raw []byte, err error) {
+// rawHead reads to the end of a header, and no byte of the body.
+func rawHead(in *bufio.Reader) (raw []byte, err error) {
 	for !bytes.HasSuffix(raw, []byte("\r\n\r\n")) {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
