@@ -119,6 +119,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
 	a.metrics.Watch(a.sources())
+	a.metrics.Reload(true, time.Now()) // the first configuration is in force, too
 	return a, a.setSwitch(cfg)
 }
 
