@@ -12,7 +12,7 @@ FUZZTIME ?= 3s
 BENCH ?= .
 COUNT ?= 1
 
-.PHONY: help build run demo test race lint fmt fuzz bench e2e cross check clean
+.PHONY: help build run demo test race lint fmt docs fuzz bench e2e cross check clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ lint: ## go vet and golangci-lint
 
 fmt: ## format all files as lint wants them
 	$(LINT) fmt
+
+docs: ## write the tests found into docs/cases.md
+	go test -run TestCases . -update
 
 fuzz: ## every fuzzer for FUZZTIME (3s)
 	@{ grep -rl --include='*_test.go' '^func Fuzz' . || true; } | xargs -r -n1 dirname | sort -u | while read -r dir; do \
