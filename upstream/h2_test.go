@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -446,6 +447,61 @@ func TestH2Bodies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A deadline pauses the reading; nothing is lost by it.
+func TestH2BodyPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log h2log
+		c, target := memH2(t, talk(&log, func(h *h2peer, r h2request) {
+			h.fields(r.id, false, ":status", "200")
+			for _, part := range []string{"one", "two", "three"} {
+				_ = h.fr.WriteData(r.id, false, []byte(part))
+				time.Sleep(3 * time.Second)
+			}
+			_ = h.fr.WriteData(r.id, true, nil)
+		}))
+		began, text := time.Now(), ""
+		r := c.Send(t.Context(), attempt(target, "GET", "/", nil))
+		body := r.Response.Body.(interface {
+			io.ReadCloser
+			SetReadDeadline(time.Time) error
+		})
+		read := func(until time.Duration) error {
+			_ = body.SetReadDeadline(began.Add(until))
+			b, err := io.ReadAll(body)
+			text += string(b)
+			return err
+		}
+		for _, tt := range []struct {
+			until time.Duration
+			text  string
+		}{{time.Second, "one"}, {2 * time.Second, "one"}, {5 * time.Second, "onetwo"}} {
+			if err := read(tt.until); !errors.Is(err, os.ErrDeadlineExceeded) || text != tt.text || time.Since(began) != tt.until {
+				t.Errorf("read until %v = %q, %v after %v, want %q and a pause", tt.until, text, err, time.Since(began), tt.text)
+			}
+		}
+		_ = body.SetReadDeadline(time.Time{})
+		rest, err := io.ReadAll(body)
+		if text+string(rest) != "onetwothree" || err != nil || time.Since(began) != 9*time.Second {
+			t.Errorf("the whole = %q, %v after %v, want onetwothree after 9s", text+string(rest), err, time.Since(began))
+		}
+		_ = body.Close()
+
+		r = c.Send(t.Context(), attempt(target, "GET", "/", nil))
+		body = r.Response.Body.(interface {
+			io.ReadCloser
+			SetReadDeadline(time.Time) error
+		})
+		_ = body.SetReadDeadline(time.Now().Add(time.Second))
+		if b, err := io.ReadAll(body); string(b) != "one" || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read = %q, %v, want one and a pause", b, err)
+		}
+		_ = body.Close() // ends the read that is still waiting
+		if _, err := body.Read(make([]byte, 1)); !errors.Is(err, ErrClosed) {
+			t.Errorf("Read after Close = %v, want ErrClosed", err)
+		}
+	})
 }
 
 func TestH2Cancel(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -56,28 +57,90 @@ func fieldsOf(h http.Header) message.Fields {
 
 // h2Body is the content of an answer on a session.
 type h2Body struct {
-	st   *stream
-	resp *http.Response
-	idle time.Duration
-	err  error // sticky
+	st    *stream
+	resp  *http.Response
+	idle  time.Duration
+	hold  time.Time     // a Read that waits pauses then; zero: it does not
+	aside chan struct{} // closed when the read that goes on aside is done; nil: there is none
+	got   []byte        // what that read
+	late  error         // and how it ended
+	err   error         // sticky
 }
 
 func (b *h2Body) Read(p []byte) (int, error) {
-	if b.err != nil {
+	switch {
+	case b.err != nil:
 		return 0, b.err
+	case b.aside == nil && b.hold.IsZero():
+		n, err := b.read(p)
+		return n, b.finish(err)
+	case !b.wait(len(p)):
+		return 0, os.ErrDeadlineExceeded
 	}
+	n := copy(p, b.got)
+	if b.got = b.got[n:]; len(b.got) > 0 {
+		return n, nil
+	}
+	b.aside = nil
+	return n, b.finish(b.late)
+}
+
+func (b *h2Body) read(p []byte) (int, error) {
 	b.st.limit(earlier(b.idle, time.Time{}), true)
 	n, err := b.resp.Body.Read(p)
 	b.st.limit(time.Time{}, true)
+	return n, err
+}
+
+// SetReadDeadline makes a Read that waits pause at t with os.ErrDeadlineExceeded;
+// the content can be read on afterwards. Zero ends that.
+func (b *h2Body) SetReadDeadline(t time.Time) error {
+	b.hold = t
+	return nil
+}
+
+// wait says whether a read of up to n bytes is done before the pause. net/http
+// knows no deadline that a stream survives, so it goes on aside.
+func (b *h2Body) wait(n int) bool {
+	if b.aside == nil {
+		b.readAside(n)
+	}
+	if b.hold.IsZero() {
+		<-b.aside
+		return true
+	}
+	timer := time.NewTimer(time.Until(b.hold))
+	defer timer.Stop()
+	select {
+	case <-b.aside:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// readAside starts a read that ends with Close at the latest.
+func (b *h2Body) readAside(n int) {
+	done, buf := make(chan struct{}), make([]byte, n)
+	b.aside = done
+	go func() {
+		defer close(done)
+		n, err := b.read(buf)
+		b.got, b.late = buf[:n], err
+	}()
+}
+
+// finish makes an error of reading sticky and parts from the stream.
+func (b *h2Body) finish(err error) error {
 	if err == nil {
-		return n, nil
+		return nil
 	}
 	b.err = err
 	if err != io.EOF {
 		b.err = b.st.bodyError(err)
 	}
 	b.leave()
-	return n, b.err
+	return b.err
 }
 
 // bodyError makes the error of Read, judged by the frames.
@@ -104,6 +167,9 @@ func (b *h2Body) leave() {
 
 func (b *h2Body) Close() error {
 	b.leave()
+	if b.aside != nil {
+		<-b.aside
+	}
 	if b.err == nil {
 		b.err = ErrClosed
 	}
