@@ -222,7 +222,7 @@ func TestCase_CF_06_TheFirstPolicyWins(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), 0, time.UTC).Sub(time.Now()))
+				time.Sleep(time.Until(time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), 0, time.UTC)))
 				r.get("http://u1.test/x", tt.labels...)
 				if c := r.last(); c.Policy != tt.policy || len(c.Attempts) != tt.attempts {
 					t.Errorf("%s %v: policy %s, %d attempts; want %s, %d", tt.clock, tt.labels, c.Policy, len(c.Attempts), tt.policy, tt.attempts)

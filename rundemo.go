@@ -20,7 +20,8 @@ func runDemo(ctx context.Context, args []string, env environment) int {
 	var text []byte // of the configuration that the demo chose
 	explain := func(args []string, out io.Writer) error {
 		var problems bytes.Buffer
-		code := cli.Explain(args, cli.Env{Stdout: out, Stderr: &problems, Getenv: env.getenv, Defaults: text,
+		code := cli.Explain(args, cli.Env{
+			Stdout: out, Stderr: &problems, Getenv: env.getenv, Defaults: text,
 			Explain: func(c *config.Config, q cli.Question) (any, error) { return explainOffline(c, q) },
 		})
 		if code != 0 {

@@ -195,7 +195,7 @@ func (a *app) banner() cli.Info {
 func (a *app) server() *inbound.Server {
 	return &inbound.Server{
 		Allow:    func(addr netip.Addr) bool { return a.proxy.Settings().Clients.Allows(addr) },
-		ErrorLog: func(msg string, args ...any) { a.log.Warn(msg, args...) },
+		ErrorLog: func(msg string, args ...any) { a.log.Warn("client side: "+msg, args...) }, //nolint:sloglint // the text is a constant of inbound
 	}
 }
 

@@ -18,8 +18,10 @@ func TestCheckReload(t *testing.T) {
 		{"nothing changed", "drain: 1s", ""},
 		{"what may change", "drain: 2s\nslots: {max_in_flight: 3}\nretry_policies: []", ""},
 		{"instance", "drain: 1s\ninstance: other", "test.yaml:2: instance: cannot change while running; restart to apply it"},
-		{"listen", "listen:\n  proxy: 127.0.0.1:81\n  hosts: [a.test]",
-			"test.yaml:2: listen.proxy: cannot change while running; restart to apply it\ntest.yaml:3: listen.hosts: cannot change while running; restart to apply it"},
+		{
+			"listen", "listen:\n  proxy: 127.0.0.1:81\n  hosts: [a.test]",
+			"test.yaml:2: listen.proxy: cannot change while running; restart to apply it\ntest.yaml:3: listen.hosts: cannot change while running; restart to apply it",
+		},
 		{"listeners", "listeners: [{addr: '127.0.0.1:82'}]", "test.yaml:1: listeners: cannot change while running; restart to apply it"},
 	} {
 		err := running.CheckReload(parse(t, c.text))

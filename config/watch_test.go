@@ -109,7 +109,7 @@ func TestWatchNeedsTwoEqualPolls(t *testing.T) {
 		f.write("two")
 		time.Sleep(900*time.Millisecond - 1) // one poll at 500 ms
 		f.check(t, nil, nil)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.check(t, []string{"two"}, []string{"<nil>"})
 		time.Sleep(time.Minute)
 		f.check(t, []string{"two"}, []string{"<nil>"})

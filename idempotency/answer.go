@@ -18,11 +18,13 @@ func Storable(status int, complete, suspect bool) bool {
 
 // notStored are the fields that belong to one connection, one recipient or one
 // answer of ours (RFC 9110 section 7.6.1, RFC 9111 sections 3.1 and 7.3).
-var notStored = []string{"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
+var notStored = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
 	"Content-Length", "Set-Cookie", "Set-Cookie2",
 	"Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Authorization",
 	"X-Call-Id", "X-Retry-Count", "X-Retry-Reason", "X-Retry-Executed", "X-Retry-Advice",
-	"Idempotency-Replayed", "Cache-Status"}
+	"Idempotency-Replayed", "Cache-Status",
+}
 
 // StoredFields returns those fields of an answer that a replay may carry: all
 // but hop-by-hop fields (those that Connection names included), cookies, and

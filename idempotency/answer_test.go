@@ -68,15 +68,21 @@ func TestReplayFields(t *testing.T) {
 		want   message.Fields
 	}{
 		{
-			"date stays, age is added", message.Fields{{Name: "Date", Value: date}, {Name: "X-A", Value: "1"}}, 90*time.Second + 999*time.Millisecond,
+			"date stays, age is added",
+			message.Fields{{Name: "Date", Value: date}, {Name: "X-A", Value: "1"}},
+			90*time.Second + 999*time.Millisecond,
 			message.Fields{{Name: "Date", Value: date}, {Name: "X-A", Value: "1"}, {Name: "Age", Value: "90"}},
 		},
 		{
-			"an age the answer came with counts on", message.Fields{{Name: "age", Value: " 10"}, {Name: "Date", Value: date}}, time.Minute,
+			"an age the answer came with counts on",
+			message.Fields{{Name: "age", Value: " 10"}, {Name: "Date", Value: date}},
+			time.Minute,
 			message.Fields{{Name: "age", Value: "70"}, {Name: "Date", Value: date}},
 		},
 		{
-			"an age that is none", message.Fields{{Name: "Age", Value: "-5"}, {Name: "Date", Value: date}, {Name: "Age", Value: "7"}}, time.Minute,
+			"an age that is none",
+			message.Fields{{Name: "Age", Value: "-5"}, {Name: "Date", Value: date}, {Name: "Age", Value: "7"}},
+			time.Minute,
 			message.Fields{{Name: "Age", Value: "60"}, {Name: "Date", Value: date}},
 		},
 		{
@@ -84,7 +90,9 @@ func TestReplayFields(t *testing.T) {
 			message.Fields{{Name: "Date", Value: "Wed, 04 Mar 2026 05:06:07 GMT"}, {Name: "Age", Value: "1"}},
 		},
 		{
-			"clock set back", message.Fields{{Name: "Date", Value: date}}, -time.Hour,
+			"clock set back",
+			message.Fields{{Name: "Date", Value: date}},
+			-time.Hour,
 			message.Fields{{Name: "Date", Value: date}, {Name: "Age", Value: "0"}},
 		},
 	}

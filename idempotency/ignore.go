@@ -65,7 +65,7 @@ func (p *pairs) nameOf(b []byte) []byte {
 func (p *pairs) decide() {
 	p.keep = len(p.name) > maxName || !p.ignored()
 	if p.keep {
-		p.out.Write(p.name)
+		_, _ = p.out.Write(p.name) // a hash never fails
 	}
 	p.name, p.inValue = p.name[:0], true
 }
@@ -96,7 +96,7 @@ func (p *pairs) value(b []byte) []byte {
 		n = len(b)
 	}
 	if p.keep {
-		p.out.Write(b[:n])
+		_, _ = p.out.Write(b[:n])
 	}
 	return b[n:]
 }
@@ -106,7 +106,7 @@ func (p *pairs) end() bool {
 		p.decide()
 	}
 	if p.inValue && p.keep {
-		io.WriteString(p.out, "&")
+		_, _ = io.WriteString(p.out, "&")
 	}
 	return true
 }
@@ -177,7 +177,7 @@ func (m *members) plain(b []byte) int {
 
 func (m *members) pass(b []byte) {
 	if m.keep {
-		m.out.Write(b)
+		_, _ = m.out.Write(b)
 	}
 }
 

@@ -54,8 +54,10 @@ type Record struct {
 // A record keeps its first and its last attempts and runs, so that a client
 // that repeats one key for days cannot make it grow.
 const (
-	HistoryFirst, HistoryLast = 4, 28
-	RunsFirst, RunsLast       = 4, 12
+	HistoryFirst = 4  // attempts kept from the start
+	HistoryLast  = 28 // attempts kept from the end
+	RunsFirst    = 4  // runs kept from the start
+	RunsLast     = 12 // runs kept from the end
 )
 
 // Run is what one client request or requeue bought.

@@ -16,7 +16,7 @@ import (
 	"retryproxy/message"
 )
 
-// ErrAnswered: the call already has its answer, or left HTTP behind.
+// ErrAnswered says that the call already has its answer, or left HTTP behind.
 var ErrAnswered = errors.New("inbound: the call is already answered")
 
 // controlIdle bounds the writing of interim answers and of heads that open a

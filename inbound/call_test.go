@@ -34,8 +34,10 @@ func TestBadIsAnsweredAndClosed(t *testing.T) {
 	for _, tt := range []struct{ name, raw, want string }{
 		{"syntax", "GET / HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n", "bad_request: no Host"},
 		{"TLS", "\x16\x03\x01\x02\x00", "bad_request: the client speaks TLS, this port speaks plain HTTP"},
-		{"SM-01", "POST /x HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: u1.test\r\n\r\n",
-			"bad_request: Content-Length together with Transfer-Encoding"},
+		{
+			"SM-01", "POST /x HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: u1.test\r\n\r\n",
+			"bad_request: Content-Length together with Transfer-Encoding",
+		},
 		{"SM-05", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n", "header_too_large: the header is larger than 65536 bytes"},
 		{"target too long", "GET /" + strings.Repeat("x", 1<<20) + " HTTP/1.1\r\n", "bad_request: the request line is longer than 65536 bytes"},
 	} {

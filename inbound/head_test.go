@@ -128,38 +128,70 @@ func TestHeadAccepted(t *testing.T) {
 		raw  string
 		want Call // Request without Fields, Form, Length, KeepAlive, expect
 	}{
-		{"plain", "GET /a?b HTTP/1.1\r\nHost: u1.test\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/a?b", Version: "1.1"}, KeepAlive: true}},
-		{"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: u1.test\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true}},
-		{"later minor version", "GET / HTTP/1.3\r\nHost: u1.test\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true}},
-		{"close", "GET / HTTP/1.1\r\nHost: u1.test\r\nConnection: x, Close\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}}},
-		{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}}},
-		{"HTTP/1.0 keep-alive", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}, KeepAlive: true}},
-		{"HTTP/1.0 both", "GET / HTTP/1.0\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}}},
-		{"unknown method", "FOO / HTTP/1.1\r\nHost: u1.test:8080\r\n\r\n",
-			Call{Request: message.Request{Method: "FOO", Authority: "u1.test:8080", Target: "/", Version: "1.1"}, KeepAlive: true}},
-		{"SM-03 equal lengths fold", "POST / HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\ncontent-length: 4\r\n\r\n",
-			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: 4, KeepAlive: true}},
-		{"SM-03 coding in capitals", "POST / HTTP/1.1\r\nHost: u1.test\r\nTransfer-Encoding: CHUNKED\r\n\r\n",
-			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: -1, KeepAlive: true}},
-		{"expect", "POST / HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n",
-			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: 4, KeepAlive: true, expect: true}},
-		{"expect without content", "GET / HTTP/1.1\r\nHost: u1.test\r\nExpect: 100-continue\r\n\r\n",
-			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true}},
-		{"expect in HTTP/1.0", "POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
-			Call{Request: message.Request{Method: "POST", Target: "/", Version: "1.0"}, Length: 4}},
-		{"CONNECT", "CONNECT u1.test:443 HTTP/1.1\r\nHost: other\r\n\r\n",
-			Call{Form: Authority, Request: message.Request{Method: "CONNECT", Authority: "u1.test:443", Version: "1.1"}, KeepAlive: true}},
-		{"absolute-form wins over Host", "GET HTTP://u1.test:81/x HTTP/1.1\r\nHost: evil.test\r\n\r\n",
-			Call{Form: Absolute, Request: message.Request{Method: "GET", Scheme: "http", Authority: "u1.test:81", Target: "/x", Version: "1.1"}, KeepAlive: true}},
-		{"absolute-form with empty Host", "GET http://u1.test/x HTTP/1.1\r\nHost:\r\n\r\n",
-			Call{Form: Absolute, Request: message.Request{Method: "GET", Scheme: "http", Authority: "u1.test", Target: "/x", Version: "1.1"}, KeepAlive: true}},
+		{
+			"plain", "GET /a?b HTTP/1.1\r\nHost: u1.test\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/a?b", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: u1.test\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"later minor version", "GET / HTTP/1.3\r\nHost: u1.test\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"close", "GET / HTTP/1.1\r\nHost: u1.test\r\nConnection: x, Close\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}},
+		},
+		{
+			"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}},
+		},
+		{
+			"HTTP/1.0 keep-alive", "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}, KeepAlive: true},
+		},
+		{
+			"HTTP/1.0 both", "GET / HTTP/1.0\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Target: "/", Version: "1.0"}},
+		},
+		{
+			"unknown method", "FOO / HTTP/1.1\r\nHost: u1.test:8080\r\n\r\n",
+			Call{Request: message.Request{Method: "FOO", Authority: "u1.test:8080", Target: "/", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"SM-03 equal lengths fold", "POST / HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\ncontent-length: 4\r\n\r\n",
+			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: 4, KeepAlive: true},
+		},
+		{
+			"SM-03 coding in capitals", "POST / HTTP/1.1\r\nHost: u1.test\r\nTransfer-Encoding: CHUNKED\r\n\r\n",
+			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: -1, KeepAlive: true},
+		},
+		{
+			"expect", "POST / HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n",
+			Call{Request: message.Request{Method: "POST", Authority: "u1.test", Target: "/", Version: "1.1"}, Length: 4, KeepAlive: true, expect: true},
+		},
+		{
+			"expect without content", "GET / HTTP/1.1\r\nHost: u1.test\r\nExpect: 100-continue\r\n\r\n",
+			Call{Request: message.Request{Method: "GET", Authority: "u1.test", Target: "/", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"expect in HTTP/1.0", "POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
+			Call{Request: message.Request{Method: "POST", Target: "/", Version: "1.0"}, Length: 4},
+		},
+		{
+			"CONNECT", "CONNECT u1.test:443 HTTP/1.1\r\nHost: other\r\n\r\n",
+			Call{Form: Authority, Request: message.Request{Method: "CONNECT", Authority: "u1.test:443", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"absolute-form wins over Host", "GET HTTP://u1.test:81/x HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+			Call{Form: Absolute, Request: message.Request{Method: "GET", Scheme: "http", Authority: "u1.test:81", Target: "/x", Version: "1.1"}, KeepAlive: true},
+		},
+		{
+			"absolute-form with empty Host", "GET http://u1.test/x HTTP/1.1\r\nHost:\r\n\r\n",
+			Call{Form: Absolute, Request: message.Request{Method: "GET", Scheme: "http", Authority: "u1.test", Target: "/x", Version: "1.1"}, KeepAlive: true},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, fault := parse(tt.raw)
@@ -191,8 +223,12 @@ func TestFieldsKeepOrderAndBytes(t *testing.T) {
 		t.Fatal(fault)
 	}
 	want := message.Fields{
-		{Name: "Cookie", Value: "a=1"}, {Name: "X-EMPTY"}, {Name: "Connection", Value: "X-Foo"},
-		{Name: "Expect", Value: "100-continue"}, {Name: "cookie", Value: "b=2"}, {Name: "X-Bytes", Value: "\xe4\xf6\t1"},
+		{Name: "Cookie", Value: "a=1"},
+		{Name: "X-EMPTY"},
+		{Name: "Connection", Value: "X-Foo"},
+		{Name: "Expect", Value: "100-continue"},
+		{Name: "cookie", Value: "b=2"},
+		{Name: "X-Bytes", Value: "\xe4\xf6\t1"},
 	}
 	if !slices.Equal(c.Request.Fields, want) {
 		t.Errorf("Fields = %q, want %q", c.Request.Fields, want)

@@ -14,7 +14,7 @@ import (
 	"retryproxy/message"
 )
 
-// ErrClient: the client is gone or takes nothing; what it was told is cut off.
+// ErrClient says that the client is gone or takes nothing; what it was told is cut off.
 var ErrClient = errors.New("inbound: the client does not take its answer")
 
 // Buffers for what is written: heads with small contents, and large contents.

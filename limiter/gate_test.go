@@ -348,7 +348,8 @@ func TestHostsAndHealth(t *testing.T) {
 	want := []HostView{
 		{Host: "a.test:80", InFlight: 1},
 		{Host: "b.test:80", Waiting: 1, Planned: 1, Breaker: breaker.Status{
-			State: breaker.Open, Reason: breaker.ReasonRow, Since: t0, Until: at(2 * time.Second), Row: 5, Calls: 5, Failures: 5}},
+			State: breaker.Open, Reason: breaker.ReasonRow, Since: t0, Until: at(2 * time.Second), Row: 5, Calls: 5, Failures: 5,
+		}},
 		{Host: host, Breaker: breaker.Status{Calls: 10}},
 	}
 	if diff := cmp.Diff(want, d.l.Hosts(d.now)); diff != "" {

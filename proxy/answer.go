@@ -41,10 +41,12 @@ func (x *exchange) hold(t *tried) {
 		return
 	}
 	if timed {
-		d.SetReadDeadline(time.Now().Add(holdFor))
-		defer d.SetReadDeadline(time.Time{})
+		t.failed = d.SetReadDeadline(time.Now().Add(holdFor))
 	}
 	t.read(limit)
+	if timed && t.failed == nil {
+		t.failed = d.SetReadDeadline(time.Time{})
+	}
 }
 
 // holds says whether an answer is one to be held.
@@ -128,8 +130,8 @@ func (x *exchange) keep(t *tried) {
 	if t.failed != nil {
 		return
 	}
-	if d, ok := r.Body.(deadlined); ok {
-		d.SetReadDeadline(time.Now().Add(discardFor))
+	if d, ok := r.Body.(deadlined); ok && d.SetReadDeadline(time.Now().Add(discardFor)) != nil {
+		return
 	}
 	declared := r.Length
 	if x.call.Request.Method == "HEAD" {

@@ -295,8 +295,8 @@ func (x *exchange) number() int {
 // interim passes 1xx on only when no retry can follow, or the client could see
 // two of them for one answer.
 func (x *exchange) interim() func(int, message.Fields) {
-	if x.safe != "" && x.left() > 0 {
-		return nil
+	if x.left() > 0 && x.body.stream == nil {
+		return nil // even an unsafe call is repeated when the server says not now
 	}
 	return func(status int, f message.Fields) { _ = x.call.Interim(status, fromUpstream(f, status)) }
 }

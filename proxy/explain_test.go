@@ -119,12 +119,15 @@ func TestExplainWayIn(t *testing.T) {
 		{"https target", ExplainRequest{Method: "GET", URL: "https://a.example"}, "forward", "https://a.example:443/", "CONNECT host:443"},
 		{"upgrade", ExplainRequest{Method: "GET", URL: "http://gw-api.pinduoduo.com/r"}, "forward", "https://gw-api.pinduoduo.com:443/r (upgrade_to_https)", ""},
 		{
-			"no upgrade from afar", ExplainRequest{Method: "GET", URL: "http://gw-api.pinduoduo.com/r", Client: netip.MustParseAddr("10.0.0.9")},
+			"no upgrade from afar",
+			ExplainRequest{Method: "GET", URL: "http://gw-api.pinduoduo.com/r", Client: netip.MustParseAddr("10.0.0.9")},
 			"forward", "http://gw-api.pinduoduo.com:80/r", "",
 		},
 		{"tunnel", ExplainRequest{Method: "CONNECT", URL: "a.example:443"}, "connect", "a.example:443 (an opaque tunnel)", "a tunnel is opaque"},
 		{
-			"route", ExplainRequest{Method: "GET", URL: "/pdd/x?q"}, "reverse",
+			"route",
+			ExplainRequest{Method: "GET", URL: "/pdd/x?q"},
+			"reverse",
 			"https://a.example:443/api/x?q (a route), https://b.example:443/api/x?q (a route)", "",
 		},
 		{"credentials in the URL", ExplainRequest{Method: "GET", URL: "http://u:p@a.example/"}, "forward", "http://a.example:80/", ""},
@@ -163,13 +166,15 @@ func TestExplainRefusals(t *testing.T) {
 		{"no route", ExplainRequest{Method: "GET", URL: "/other"}, Refused{400, "bad_request", "no route"}},
 		{"another Host", ExplainRequest{Method: "GET", URL: "/pdd/x", Fields: header("Host: evil.example")}, Refused{403, "client_denied", "listen.hosts"}},
 		{
-			"two keys", ExplainRequest{Method: "POST", URL: "http://a.example/", Fields: header("X-Idempotency-Key: a", "Idempotency-Key: b")},
+			"two keys",
+			ExplainRequest{Method: "POST", URL: "http://a.example/", Fields: header("X-Idempotency-Key: a", "Idempotency-Key: b")},
 			Refused{400, "bad_request", "key"},
 		},
 		{"bad target", ExplainRequest{Method: "GET", URL: "ftp://a.example/"}, Refused{400, "bad_request", "http"}},
 		{"smuggling", ExplainRequest{Method: "GET", URL: "http://a.example/", Fields: header("Bad Name: x")}, Refused{400, "bad_request", "name"}},
 		{
-			"keyed body over the limit", ExplainRequest{Method: "POST", URL: "http://a.example/", Fields: header("X-Idempotency-Key: a"), Body: make([]byte, 1001)},
+			"keyed body over the limit",
+			ExplainRequest{Method: "POST", URL: "http://a.example/", Fields: header("X-Idempotency-Key: a"), Body: make([]byte, 1001)},
 			Refused{413, "body_too_large", "body.limit"},
 		},
 	}
@@ -185,7 +190,10 @@ func TestExplainRefusals(t *testing.T) {
 
 func TestExplainQuestionsThatAreNone(t *testing.T) {
 	for _, req := range []ExplainRequest{
-		{}, {Method: "GET"}, {Method: "GET", URL: "http://a b/"}, {Method: "GET\r\n", URL: "/"},
+		{},
+		{Method: "GET"},
+		{Method: "GET", URL: "http://a b/"},
+		{Method: "GET\r\n", URL: "/"},
 		{Method: "GET", URL: "/", Fields: message.Fields{{Name: "A", Value: "x\r\nB: y"}}},
 	} {
 		if _, err := Explain(explainSettings(t), &Switch{Default: "on"}, req, noon); !errors.Is(err, ErrQuestion) {

@@ -157,7 +157,8 @@ func TestSources(t *testing.T) {
 		Breakers: func() []Breaker {
 			return []Breaker{
 				{"host", "u1.test:80", breaker.Open},
-				{"shop", "a.test:80", breaker.Open}, {"shop", "b.test:80", breaker.Closed},
+				{"shop", "a.test:80", breaker.Open},
+				{"shop", "b.test:80", breaker.Closed},
 			}
 		},
 		Records: func() idempotency.Stats {

@@ -233,8 +233,12 @@ func TestCase_DE_01_NoHiddenResend(t *testing.T) {
 		method string
 		fields []string
 	}{
-		{"GET", nil}, {"HEAD", nil}, {"POST", nil}, {"PUT", nil},
-		{"POST", []string{"X-Idempotency-Key", "k"}}, {"POST", []string{"Idempotency-Key", "k"}},
+		{"GET", nil},
+		{"HEAD", nil},
+		{"POST", nil},
+		{"PUT", nil},
+		{"POST", []string{"X-Idempotency-Key", "k"}},
+		{"POST", []string{"Idempotency-Key", "k"}},
 	} {
 		s := newScript(t, drop)
 		c := client(t, Config{})

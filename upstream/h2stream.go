@@ -185,7 +185,8 @@ func (st *stream) roundTrip(req *http.Request) (resp *http.Response, err error) 
 	}}
 	go func() {
 		defer close(early)
-		resp, err = st.s.cc.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+		resp, err = st.s.cc.RoundTrip( //nolint:bodyclose // respond or the caller closes it
+			req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	}()
 	for i := range early {
 		if i.status != 100 {

@@ -151,7 +151,7 @@ func TestIdleBounds(t *testing.T) {
 		time.Sleep(9*time.Second - 1)
 		synctest.Wait()
 		expect("before the timeout of the first", 3)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		expect("at the timeout of the first", 2)
 		time.Sleep(time.Second)

@@ -33,15 +33,21 @@ func TestRequestBytes(t *testing.T) {
 			"POST / HTTP/1.1\r\nHost: u1.test\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
 		},
 		{
-			"chunked", "POST", "/", flow{r: strings.NewReader("hello")}, nil,
+			"chunked", "POST", "/",
+			flow{r: strings.NewReader("hello")},
+			nil,
 			"POST / HTTP/1.1\r\nHost: u1.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 		},
 		{
-			"RI-05 chunked with trailers", "POST", "/", flow{r: iotest.OneByteReader(strings.NewReader("hi")), trailers: trailers}, []string{"Trailer", "X-Sum"},
+			"RI-05 chunked with trailers", "POST", "/",
+			flow{r: iotest.OneByteReader(strings.NewReader("hi")), trailers: trailers},
+			[]string{"Trailer", "X-Sum"},
 			"POST / HTTP/1.1\r\nHost: u1.test\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\nX-Sum: abc\r\n\r\n",
 		},
 		{
-			"chunked and empty", "POST", "/", flow{r: strings.NewReader("")}, nil,
+			"chunked and empty", "POST", "/",
+			flow{r: strings.NewReader("")},
+			nil,
 			"POST / HTTP/1.1\r\nHost: u1.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		},
 		{
@@ -53,7 +59,9 @@ func TestRequestBytes(t *testing.T) {
 			"PUT /" + strings.Repeat("p", 20000) + " HTTP/1.1\r\nHost: u1.test\r\nContent-Length: 5\r\n\r\nhello",
 		},
 		{
-			"head nearly as large as the buffer", "PUT", "/" + strings.Repeat("p", writeSize-100), flow{r: strings.NewReader("hello")}, nil,
+			"head nearly as large as the buffer", "PUT", "/" + strings.Repeat("p", writeSize-100),
+			flow{r: strings.NewReader("hello")},
+			nil,
 			"PUT /" + strings.Repeat("p", writeSize-100) + " HTTP/1.1\r\nHost: u1.test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 		},
 	} {
@@ -169,6 +177,11 @@ func TestFailedUploads(t *testing.T) {
 		fault classify.Fault
 	}{
 		{"RST", func(p *peer) { p.until("\r\n\r\n"); p.reset() }, endless(), classify.PhaseSent, classify.FaultReset},
+		{"junk for an answer, then RST", func(p *peer) {
+			p.until("\r\n\r\n")
+			p.say("junk")
+			p.reset()
+		}, endless(), classify.PhaseHeader, classify.FaultMalformed},
 		{"stall", func(p *peer) { p.until("\r\n\r\n"); <-p.t.Context().Done() }, endless(), classify.PhaseSent, classify.FaultTimeout},
 		{"content breaks", (*peer).hold, flow{r: io.MultiReader(strings.NewReader(big+big), iotest.ErrReader(broken))}, classify.PhaseSent, classify.FaultBody},
 		{"content breaks at once", (*peer).hold, flow{r: iotest.ErrReader(broken)}, classify.PhaseReady, classify.FaultBody},
