@@ -236,8 +236,9 @@ func TestInterimAnswers(t *testing.T) {
 	}{
 		{"before a retry", rawRequest("GET", "http://u1.test/x", ""), []step{hinted(503), hinted(200)}, 0},
 		{"on the last attempt", rawRequest("GET", "http://u1.test/x", "", "X-Retry-Count: 2"), []step{hinted(503), hinted(200)}, 1},
-		{"no retry possible", rawRequest("POST", "http://u1.test/x", "{}"), []step{hinted(200)}, 1},
-		{"not for HTTP/1.0", strings.Replace(rawRequest("POST", "http://u1.test/x", "{}"), "HTTP/1.1", "HTTP/1.0", 1), []step{hinted(200)}, 0},
+		{"before the retry of an unsafe call", rawRequest("POST", "http://u1.test/x", "{}"), []step{hinted(503), hinted(200)}, 0},
+		{"of a streamed upload", rawRequest("POST", "http://u1.test/x", random(65<<10)), []step{hinted(200)}, 1},
+		{"not for HTTP/1.0", strings.Replace(rawRequest("POST", "http://u1.test/x", random(65<<10)), "HTTP/1.1", "HTTP/1.0", 1), []step{hinted(200)}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -264,7 +265,7 @@ func TestInterimAnswers(t *testing.T) {
 					t.Errorf("early hints = %d, want %d", hints, tt.hints)
 				}
 				r.want(reply{}, 0, u, len(tt.script))
-			})
+			}, smallLimit...)
 		})
 	}
 }
