@@ -68,7 +68,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// caseTests finds the tests of each case, as `package.Test`.
+// caseTests finds the tests of each case, as `package.Test`, in the root as `Test`.
 func caseTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -102,7 +102,7 @@ func casesOf(pkg string, file *ast.File) map[string][]string {
 		if m == nil {
 			return
 		}
-		id, where := m[1]+"-"+m[2], "`"+pkg+"."+test+"`"
+		id, where := m[1]+"-"+m[2], "`"+strings.TrimPrefix(pkg+".", "..")+test+"`"
 		if !slices.Contains(found[id], where) {
 			found[id] = append(found[id], where)
 		}
