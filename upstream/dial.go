@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -168,9 +169,11 @@ func dialTCP(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 
 // lookup asks the resolver of the machine. Its errors do not unwrap to the
 // cause, so running out of descriptors is noticed where its sockets are opened.
+// On Linux it is always Go's, as in a static build: the C library reports a lack
+// of descriptors as a name that does not exist.
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	var local atomic.Pointer[error]
-	r := net.Resolver{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	r := net.Resolver{PreferGo: runtime.GOOS == "linux", Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var d net.Dialer
 		nc, err := d.DialContext(ctx, network, addr)
 		if outOfResources(err) {

@@ -46,18 +46,19 @@ func (x *exchange) result(r Result) Result {
 	return r
 }
 
-// fail ends the exchange and its connection. A fault of the upload came first
-// and explains the one that the reading side saw.
+// fail ends the exchange and its connection. A failed write explains what the
+// reading side saw, unless that was an answer.
 func (x *exchange) fail(fault classify.Fault, err error) Result {
+	answered := fault == classify.FaultMalformed
 	if x.up != nil {
-		if f, why := x.up.halt(); f != classify.FaultNone {
+		if f, why := x.up.halt(); f != classify.FaultNone && !answered {
 			fault, err = f, why
 		}
 		if x.sent = x.up.sent.Load(); x.sent == 0 {
 			x.phase = classify.PhaseReady
 		}
 	}
-	if x.refused != nil {
+	if x.refused != nil && !answered {
 		fault, err = writeFault(x.refused), x.refused
 	}
 	if x.cn.ctx.Err() != nil && fault != classify.FaultBody {

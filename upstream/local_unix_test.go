@@ -14,9 +14,6 @@ import (
 func TestCase_RS_04_OutOfDescriptors(t *testing.T) {
 	s := newScript(t, always(ok))
 	c := client(t, Config{})
-	mustFetch(t, c, attempt(s.target(), "GET", "/", nil))
-	c.CloseIdle()
-
 	restore := starve(t)
 	literal := c.Send(t.Context(), attempt(s.target(), "GET", "/", nil))
 	name := c.Send(t.Context(), attempt(Target{Scheme: "http", Host: "u1.invalid", Port: 80}, "GET", "/", nil))

@@ -236,8 +236,8 @@ func (u *upload) halt() (classify.Fault, error) {
 		u.cut()
 	}
 	<-u.done
-	if !over {
-		return classify.FaultNone, nil
+	if !over && (u.fault != classify.FaultReset || errors.Is(u.err, ErrClosed)) {
+		return classify.FaultNone, nil // our doing
 	}
 	return u.fault, u.err
 }
