@@ -220,7 +220,7 @@ func TestCase_CB_09_WaitingIsNoAttempt(t *testing.T) {
 		if got := statuses(all); got[503] != 5 || u.count() != 5 {
 			t.Fatalf("answers = %v after %d requests, want 5 failures", got, u.count())
 		}
-		waiting := r.async(func() reply { return r.post("http://u1.test/x", "{}", keyK) })
+		waiting := r.async(func() reply { return r.post("http://u1.test/x", "{}", keyed) })
 		rest(time.Second)
 		var calls []struct {
 			State, Cause string
@@ -251,7 +251,7 @@ func TestCase_CB_09_NoTimeToWait(t *testing.T) {
 		for range 5 {
 			r.get("http://u1.test/x", "X-Retry-Count: 3")
 		}
-		got := r.post("http://u1.test/x", "{}", keyK, "X-Request-Timeout: 1.5")
+		got := r.post("http://u1.test/x", "{}", keyed, "X-Request-Timeout: 1.5")
 		r.want(got, 503, u, 5)
 		r.wantHeader(got, "X-Retry-Reason", "breaker_open")
 		r.wantHeader(got, "X-Retry-Executed", "no")

@@ -42,7 +42,7 @@ func watching(file string) func(*app) {
 // The policy that says so is the last line: without it the built-in one has three.
 func retrying(retries int) string {
 	return strings.NewReplacer("retry_policies:\n", "retry_policies:\n  - {name: bulk, match: {task_type: bulk}, max_retries: 0}\n",
-		"max_retries: 3", fmt.Sprintf("max_retries: %d", retries), "consecutive_failures: 5", noBreaker).Replace(caseConfig[1:])
+		"max_retries: 3", fmt.Sprintf("max_retries: %d", retries), breakerOff[0], breakerOff[1]).Replace(caseConfig[1:])
 }
 
 func write(t *testing.T, file, text string) {

@@ -15,14 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const keyK = "X-Idempotency-Key: k"
-
 func TestCase_ID_01_SameKeyOtherTenant(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(201, `{"order":"A1"}`), answer(201, `{"order":"B1"}`))
-		a := r.post("http://u1.test/order", `{"qty":1}`, keyK, "X-Shop-Id: A")
+		a := r.post("http://u1.test/order", `{"qty":1}`, keyed, "X-Shop-Id: A")
 		r.want(a, 201, u, 1)
-		b := r.post("http://u1.test/order", `{"qty":2}`, keyK, "X-Shop-Id: B")
+		b := r.post("http://u1.test/order", `{"qty":2}`, keyed, "X-Shop-Id: B")
 		r.want(b, 201, u, 2)
 		if a.Body != `{"order":"A1"}` || b.Body != `{"order":"B1"}` {
 			t.Errorf("A got %q, B got %q, want each its own", a.Body, b.Body)
@@ -36,8 +34,8 @@ func TestCase_ID_01_SameKeyOtherTenant(t *testing.T) {
 func TestCase_ID_03_SameKeyOtherBody(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(201, `{"id":1}`))
-		r.want(r.post("http://u1.test/order", `{"qty":1}`, keyK), 201, u, 1)
-		other := r.post("http://u1.test/order", `{"qty":2}`, keyK)
+		r.want(r.post("http://u1.test/order", `{"qty":1}`, keyed), 201, u, 1)
+		other := r.post("http://u1.test/order", `{"qty":2}`, keyed)
 		r.want(other, 422, u, 1)
 		r.wantHeader(other, "X-Retry-Reason", "key_mismatch")
 		r.wantHeader(other, "X-Retry-Advice", "stop")
@@ -47,7 +45,7 @@ func TestCase_ID_03_SameKeyOtherBody(t *testing.T) {
 		if strings.Contains(other.Body, "qty") || strings.Contains(other.Body, `"id"`) {
 			t.Errorf("422 shows a body: %s", other.Body)
 		}
-		again := r.post("http://u1.test/order", `{"qty":1}`, keyK)
+		again := r.post("http://u1.test/order", `{"qty":1}`, keyed)
 		r.want(again, 201, u, 1)
 		r.wantHeader(again, "Idempotency-Replayed", "true")
 		r.wantMetric(1, "idempotency_total", "result=mismatch")
@@ -59,7 +57,7 @@ func TestCase_ID_05_FiftyAtOnce(t *testing.T) {
 		u := r.upstream("u1.test:80", after(800*time.Millisecond, answer(201, `{"id":1}`)), answer(201, `{"id":2}`))
 		all := r.together(50, func(i int) reply {
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
-			return r.post("http://u1.test/x", "{}", keyK)
+			return r.post("http://u1.test/x", "{}", keyed)
 		})
 		marked := 0
 		for i := range all {
@@ -83,12 +81,12 @@ func TestCase_ID_05_FiftyAtOnce(t *testing.T) {
 func TestCase_ID_07_FailuresAreNotReplayed(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(503, "1"), answer(503, "2"), answer(503, "3"), answer(503, "4"), answer(201, "made"))
-		first := r.post("http://u1.test/x", "{}", keyK)
+		first := r.post("http://u1.test/x", "{}", keyed)
 		r.want(first, 503, u, 4)
 		if first.Body != "4" {
 			t.Errorf("body = %q, want the newest answer", first.Body)
 		}
-		second := r.post("http://u1.test/x", "{}", keyK)
+		second := r.post("http://u1.test/x", "{}", keyed)
 		r.want(second, 201, u, 5)
 		r.wantHeader(second, "Idempotency-Replayed", "")
 		for n, want := range []string{"", "1", "2", "3", "4"} { // the count never falls
@@ -102,10 +100,10 @@ func TestCase_ID_07_FailuresAreNotReplayed(t *testing.T) {
 func TestCase_ID_08_PermanentFailureReleasesTheKey(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(400, "qty must be positive"), answer(201, "made"))
-		bad := r.post("http://u1.test/x", `{"qty":-1}`, keyK)
+		bad := r.post("http://u1.test/x", `{"qty":-1}`, keyed)
 		r.want(bad, 400, u, 1)
 		r.wantHeader(bad, "X-Retry-Executed", "no")
-		good := r.post("http://u1.test/x", `{"qty":1}`, keyK)
+		good := r.post("http://u1.test/x", `{"qty":1}`, keyed)
 		r.want(good, 201, u, 2)
 		if good.Body != "made" {
 			t.Errorf("body = %q, want that of the corrected request", good.Body)
@@ -121,7 +119,7 @@ func TestCase_ID_11_SlowRequestKeepsItsKey(t *testing.T) {
 		for _, at := range []time.Duration{0, 5 * time.Second, 11 * time.Second} {
 			group.Go(func() {
 				time.Sleep(at)
-				got := r.post("http://u1.test/x", "{}", keyK)
+				got := r.post("http://u1.test/x", "{}", keyed)
 				if got.Status != 201 || got.Body != `{"id":1}` || got.Took != 15*time.Second-at {
 					t.Errorf("client at %v got %d %q after %v, want the first one's answer at 15 s", at, got.Status, got.Body, got.Took)
 				}
@@ -141,10 +139,10 @@ func TestCase_ID_14_FaithfulReplay(t *testing.T) {
 			"Location: /o/1", `ETag: "a,b"`, `Content-Disposition: attachment; filename="a,b.txt"`,
 			"Link: </1>; rel=prev, </0>; rel=first", "Link: </3>; rel=next", "Date: Fri, 31 Dec 1999 23:59:00 GMT",
 			"Connection: X-Hop", "X-Hop: gone", "Set-Cookie: s=1"))
-		first := r.post("http://u1.test/order", "{}", keyK)
+		first := r.post("http://u1.test/order", "{}", keyed)
 		r.want(first, 201, u, 1)
 		time.Sleep(90 * time.Second)
-		second := r.post("http://u1.test/order", "{}", keyK)
+		second := r.post("http://u1.test/order", "{}", keyed)
 		r.want(second, 201, u, 1)
 		r.wantHeader(second, "Idempotency-Replayed", "true")
 		r.wantHeader(second, "Age", "90")
@@ -174,8 +172,8 @@ func TestCase_ID_16_CompressedAnswer(t *testing.T) {
 		io.WriteString(w, `{"id":1}`)
 		w.Close()
 		u := r.upstream("u1.test:80", answer(201, packed.String(), "Content-Encoding: gzip", "Vary: Accept-Encoding"))
-		first := r.post("http://u1.test/x", "{}", keyK, "Accept-Encoding: gzip")
-		second := r.post("http://u1.test/x", "{}", keyK, "Accept-Encoding: identity")
+		first := r.post("http://u1.test/x", "{}", keyed, "Accept-Encoding: gzip")
+		second := r.post("http://u1.test/x", "{}", keyed, "Accept-Encoding: identity")
 		r.want(second, 201, u, 1)
 		if second.Body != first.Body || second.Body != packed.String() {
 			t.Errorf("replay = %x, want the same bytes %x", second.Body, packed.String())
@@ -190,12 +188,12 @@ func TestCase_ID_17_ReplaysDoNotChangeTheEntry(t *testing.T) {
 	bubble(t, func(r *rig) {
 		body := strings.Repeat("b", 2<<10)
 		u := r.upstream("u1.test:80", answer(201, body, "X-A: 1"))
-		r.want(r.post("http://u1.test/x", "{}", keyK), 201, u, 1)
+		r.want(r.post("http://u1.test/x", "{}", keyed), 201, u, 1)
 		var group sync.WaitGroup
 		for range 50 {
 			group.Go(func() {
 				for range 4 {
-					got := r.post("http://u1.test/x", "{}", keyK)
+					got := r.post("http://u1.test/x", "{}", keyed)
 					h := got.Header
 					if got.Status != 201 || got.Body != body || len(h.Values("X-A")) != 1 || len(h.Values("Idempotency-Replayed")) != 1 ||
 						len(h.Values("Cache-Status")) != 1 || len(h.Values("Age")) != 1 || len(h.Values("X-Call-Id")) != 1 {
@@ -242,7 +240,7 @@ func TestCase_ID_18_BadKeys(t *testing.T) {
 		if got := u.seen()[0].Header.Get("X-Idempotency-Key"); got != key {
 			t.Errorf("key upstream = %q, want all 255 characters", got)
 		}
-		r.want(r.post("http://u1.test/x", "{}", keyK, "Idempotency-Key: other"), 400, u, 1)
+		r.want(r.post("http://u1.test/x", "{}", keyed, "Idempotency-Key: other"), 400, u, 1)
 	})
 }
 
@@ -263,7 +261,7 @@ func TestCase_ID_21_ExpiryUnderConcurrentReads(t *testing.T) {
 			group.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				for time.Since(start) < 15*time.Second {
-					got := r.post("http://u1.test/x", "{}", keyK)
+					got := r.post("http://u1.test/x", "{}", keyed)
 					mu.Lock()
 					age := time.Since(made[got.Body])
 					mu.Unlock()
@@ -284,7 +282,7 @@ func TestCase_ID_21_ExpiryUnderConcurrentReads(t *testing.T) {
 func TestCase_ID_22_ReplayNeedsNoUpstream(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(201, `{"id":1}`), answer(503, ""))
-		r.want(r.post("http://u1.test/x", "{}", keyK, "X-Shop-Id: A"), 201, u, 1)
+		r.want(r.post("http://u1.test/x", "{}", keyed, "X-Shop-Id: A"), 201, u, 1)
 		for range 5 { // empties the bucket, then opens the breaker
 			r.get("http://u1.test/other", "X-Shop-Id: A")
 		}
@@ -294,7 +292,7 @@ func TestCase_ID_22_ReplayNeedsNoUpstream(t *testing.T) {
 			t.Errorf("breaker = %s, want open", state)
 		}
 		n, denied := u.count(), r.metric("retries_denied_total")
-		got := r.post("http://u1.test/x", "{}", keyK, "X-Shop-Id: A")
+		got := r.post("http://u1.test/x", "{}", keyed, "X-Shop-Id: A")
 		r.want(got, 201, u, n)
 		r.wantHeader(got, "Idempotency-Replayed", "true")
 		r.between("the replay", got.Took, 0, 0)

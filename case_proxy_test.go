@@ -32,7 +32,7 @@ func bcryptOf(t *testing.T, password string) string {
 func TestCase_PX_01_ConnectionCannotStripTheKey(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", answer(503, ""), answer(200, "ok"))
-		got := r.post("http://u1.test/x", "{}", keyK, "X-Junk: 1", "X-Shop-Id: s1",
+		got := r.post("http://u1.test/x", "{}", keyed, "X-Junk: 1", "X-Shop-Id: s1",
 			"Connection: close, X-Idempotency-Key, X-Retry-Count, X-Shop-Id, X-Junk")
 		r.want(got, 200, u, 2)
 		for i, q := range u.seen() {

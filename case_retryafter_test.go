@@ -14,7 +14,7 @@ func with(keys string) []string {
 }
 
 // breakerOff keeps the host's breaker out of cases with many failures.
-var breakerOff = []string{"consecutive_failures: 5,", "consecutive_failures: 1000, min_calls: 1000000,"}
+var breakerOff = []string{"consecutive_failures: 5,", "consecutive_failures: 1000000, min_calls: 1000000,"}
 
 // patches joins what is laid over the configuration.
 func patches(lists ...[]string) (all []string) {

@@ -108,7 +108,7 @@ func TestCase_SM_05_OversizedHeaders(t *testing.T) {
 		r.want(got, 431, u, 0)
 
 		// The contract: what breaks the protocol is malformed, and never repeated.
-		got = r.post("http://u1.test/x", "{}", keyK)
+		got = r.post("http://u1.test/x", "{}", keyed)
 		r.want(got, 502, u, 1)
 		r.wantHeader(got, "X-Retry-Reason", "manual_review")
 		r.wantHeader(got, "X-Retry-Executed", "maybe")

@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// noBreaker leaves the tokens alone to hold a storm.
-const noBreaker = "consecutive_failures: 1000000, min_calls: 1000000"
-
 // retriesSeen counts the requests on the wire that were no first attempts.
 func (s *scripted) retriesSeen() (n int) {
 	for _, q := range s.seen() {
@@ -63,7 +60,7 @@ func TestCase_SF_01_EmptyBucketDoesNotSpin(t *testing.T) {
 		r.wantMetric(float64(u.count()), "attempts_total")
 		r.wantMetric(float64(u.retriesSeen()), "retries_total")
 	}, "global: off", "global: {rate: 1/s, burst: 2, share: 0}", "deadline: 6s", "deadline: 60s",
-		"consecutive_failures: 5", noBreaker)
+		breakerOff[0], breakerOff[1])
 }
 
 // lookAtLine checks that each waiting call shows what for, its place and its date.
@@ -113,7 +110,7 @@ func TestCase_SF_05_BucketHoldsUnderContention(t *testing.T) {
 		r.wantMetric(float64(u.retriesSeen()), "retries_total")
 		r.wantMetric(float64(u.count()), "attempts_total")
 	}, "global: off", "global: {rate: 10/s, burst: 5, share: 0}", "base_delay: 100ms", "base_delay: 1ms",
-		"consecutive_failures: 5", noBreaker)
+		breakerOff[0], breakerOff[1])
 }
 
 func TestCase_SF_06_RateZeroMeansNone(t *testing.T) {
@@ -140,7 +137,7 @@ func TestCase_SF_06_RateZeroMeansNone(t *testing.T) {
 				}
 				r.wantMetric(10, "retries_denied_total", "dimension=global")
 				r.wantMetric(float64(tt.requests-10), "retries_total")
-			}, "global: off", "global: "+tt.limit, "consecutive_failures: 5", noBreaker)
+			}, "global: off", "global: "+tt.limit, breakerOff[0], breakerOff[1])
 		})
 	}
 }
