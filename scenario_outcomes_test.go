@@ -229,11 +229,6 @@ func TestConnectTimeoutInTheEnd(t *testing.T) {
 	}, plain...)
 }
 
-// secure lets the proxy trust a CA.
-func secure(ca *authority) []string {
-	return []string{"idempotency:", fmt.Sprintf("tls: {ca_files: [%q]}\nidempotency:", ca.file())}
-}
-
 func TestTLSHandshakeFails(t *testing.T) {
 	ca := newCA(t)
 	for _, method := range []string{"GET", "POST"} {
@@ -252,7 +247,7 @@ func TestTLSHandshakeFails(t *testing.T) {
 				r.want(got, 200, u, 1)
 				r.wantVerdict(1, "transient", "tls_handshake")
 				r.wantOutcome("transient", got, u)
-			}, secure(ca)...)
+			}, trusting(ca)...)
 		})
 	}
 }
@@ -275,7 +270,7 @@ func TestCertificateNotValid(t *testing.T) {
 				if n := u.connections(); n != 1 {
 					t.Errorf("handshakes = %d, want 1", n)
 				}
-			}, secure(ca)...)
+			}, trusting(ca)...)
 		})
 	}
 }
