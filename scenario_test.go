@@ -145,3 +145,40 @@ func TestPanicEndsTheRecord(t *testing.T) {
 		}
 	})
 }
+
+// An answer that is too large to be kept ends with its client: the record is a
+// marker as soon as that is clear, and nobody reads the rest for its sake.
+func TestLargeAnswersEndWithTheirClient(t *testing.T) {
+	for name, head := range map[string]string{
+		"sized":   "HTTP/1.1 200 OK\r\nContent-Length: 50000000\r\n\r\n",
+		"chunked": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2FAF080\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				sent := make(chan int, 1)
+				u := r.upstream("u1.test:80", func(_ *scripted, c net.Conn, _ *request) bool {
+					n, _ := io.WriteString(c, head)
+					for piece := make([]byte, 1<<16); n < 50_000_000; {
+						k, err := c.Write(piece)
+						n += k
+						if err != nil {
+							break
+						}
+					}
+					sent <- n
+					return false
+				})
+				c := r.dial()
+				io.WriteString(c, rawRequest("POST", "http://u1.test/x", "{}", "X-Idempotency-Key: k"))
+				io.CopyN(io.Discard, c, 3<<20)
+				c.Close()
+				if n := <-sent; n > 10<<20 {
+					t.Errorf("%d bytes were read though the client had left", n)
+				}
+				got := r.post("http://u1.test/x", "{}", "X-Idempotency-Key: k")
+				r.want(got, 409, u, 1)
+				r.wantHeader(got, "X-Retry-Reason", "result_not_kept")
+			})
+		})
+	}
+}

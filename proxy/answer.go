@@ -166,6 +166,9 @@ func (x *exchange) usable() bool {
 func (x *exchange) conclude(t *tried, d Decision) {
 	x.outcome.decision = d
 	x.tell(d)
+	if t != nil && t.failed != nil {
+		_ = t.Response.Body.Close()
+	}
 	switch {
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)
@@ -199,10 +202,13 @@ func (x *exchange) pass(t *tried) {
 	stream := eventStream(r.Fields)
 	if stream {
 		x.release()
+	}
+	marked := stream || r.Length > x.set.MaxResponse
+	if marked {
 		x.settleMarker(r)
 	}
 	rest := &relay{first: t.head, head: t.head, body: r.Body, whole: t.whole, left: r.Length, exchange: x}
-	if x.key != "" && !stream {
+	if x.key != "" && !marked {
 		rest.capture = make([]byte, 0, min(max(r.Length, 512), x.set.MaxResponse))
 		rest.limit = x.set.MaxResponse
 	}
@@ -359,6 +365,7 @@ func (r *relay) copy(p []byte) {
 	case r.limit == 0 || r.over:
 	case int64(len(r.capture)+len(p)) > r.limit:
 		r.over, r.capture = true, nil
+		r.exchange.settleMarker(r.out) // what cannot be kept ends with its client
 	default:
 		r.capture = append(r.capture, p...)
 	}
@@ -372,9 +379,9 @@ func (r *relay) start() []byte {
 	return r.capture
 }
 
-// drain reads what the client no longer takes.
+// drain reads what the client no longer takes, for the record.
 func (r *relay) drain() error {
-	if r.ended {
+	if r.ended || r.limit == 0 || r.over {
 		return nil
 	}
 	_, err := io.Copy(io.Discard, readerFunc(r.Read))

@@ -136,11 +136,13 @@ func (x *exchange) round() {
 	}
 	t := x.try()
 	x.next = x.decide(t)
-	if x.next.Do == Retry {
-		x.next = x.plan(t, x.next)
-	}
 	if x.next.Do != Retry {
 		x.conclude(t, x.next)
+		return
+	}
+	x.next = x.plan(t, x.next)
+	if x.next.Do != Retry {
+		x.conclude(nil, x.next) // what t brought is kept or gone
 	}
 }
 

@@ -262,14 +262,16 @@ func (x *exchange) settleOwn(out *message.Response, body []byte) {
 	x.endRecord(idempotency.StateFree, nil)
 }
 
-// settleMarker ends the record of a stream at its header: there is no end to
-// wait for and nothing to replay.
+// settleMarker ends the record at the header, or as soon as it is clear that the
+// answer is too large to be kept: of a stream, an upgrade, a download there is
+// no end to wait for and nothing to replay.
 func (x *exchange) settleMarker(r *message.Response) {
 	if x.flight == nil || x.ended {
 		return
 	}
 	x.land(r, nil, false)
-	if x.outcome.decision.Do == Deliver {
+	success := r.Status == 101 || idempotency.Storable(r.Status, true, false)
+	if x.outcome.decision.Do == Deliver && success {
 		x.endRecord(idempotency.StateDone, x.stored(r, nil, false))
 		return
 	}
