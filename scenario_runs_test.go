@@ -332,3 +332,58 @@ func TestKeyIsFreeAfterARejection(t *testing.T) {
 		}
 	})
 }
+
+// A third-party platform gets none of our headers, and a key that it ignores
+// makes nothing safe: the doubt stays.
+func TestThirdPartyPlatform(t *testing.T) {
+	const host = "gw-api.pinduoduo.com"
+	ca := newCA(t)
+	bubble(t, func(r *rig) {
+		u := r.upstreamTLS(host+":443", ca.certificate(host), answer(503, "busy"), answer(500, "broken"))
+		got := r.post("http://"+host+"/api/router", "{}", keyed, "X-Shop-Id: s", "X-Task-Type: t", "X-Retry-Count: 1", "X-Request-Timeout: 5")
+		r.want(got, 500, u, 2) // the 503 said that nothing was done
+		r.wantHeader(got, "X-Retry-Reason", "manual_review")
+		r.wantHeader(got, "X-Retry-Executed", "maybe")
+		for n := 1; n <= 2; n++ {
+			for _, name := range []string{"X-Idempotency-Key", "X-Retry-Count", "X-Shop-Id", "X-Task-Type", "X-Request-Timeout", "Via"} {
+				r.wantSent(u, n, name, "")
+			}
+		}
+		again := r.post("http://"+host+"/api/router", "{}", keyed, "X-Shop-Id: s", "X-Task-Type: t")
+		r.want(again, 409, u, 2)
+		r.wantHeader(again, "X-Retry-Reason", "in_doubt")
+	}, trusting(ca)...)
+}
+
+// A route with several upstreams goes on to the next one only when nothing was
+// sent.
+func TestNextUpstreamOfARoute(t *testing.T) {
+	routes := []string{"retry_limits:", `routes: [{name: r, prefix: /r, upstreams: ["http://u1.test", "http://u2.test/base"]}]` + "\nretry_limits:"}
+	t.Run("refused", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			r.closed("u1.test:80", answer(200, "one"))
+			u2 := r.upstream("u2.test:80", answer(200, "two"))
+			got := r.origin("POST", proxyAddr, "/r/x?y", "{}")
+			r.want(got, 200, u2, 1)
+			r.wantBody(got, "two")
+			if line := u2.seen()[0].Line; line != "POST /base/x?y HTTP/1.1" {
+				t.Errorf("request = %q, want it under /base", line)
+			}
+			r.wantSent(u2, 1, "X-Retry-Count", "1")
+			all := r.last().Attempts
+			if len(all) != 2 || all[0].Host != "u1.test:80" || all[1].Host != "u2.test:80" {
+				t.Errorf("attempts = %+v, want one at each upstream", all)
+			}
+		}, routes...)
+	})
+	t.Run("answered", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			u1 := r.upstream("u1.test:80", answer(500, "broken"), answer(200, "one"))
+			u2 := r.upstream("u2.test:80", answer(200, "two"))
+			got := r.origin("GET", proxyAddr, "/r/x", "")
+			r.want(got, 200, u1, 2)
+			r.want(got, 200, u2, 0)
+			r.wantBody(got, "one")
+		}, routes...)
+	})
+}
