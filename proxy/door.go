@@ -38,26 +38,28 @@ func (x *exchange) understand() *refusal {
 
 // identify reads who calls: a configured user or idempotency.NoTenant in particular.
 func (x *exchange) identify() *refusal {
-	user, labels, err := x.set.Clients.Authenticate(x.credentials())
+	credentials, ours := x.credentials()
+	user, labels, err := x.set.Clients.Authenticate(credentials)
 	if err != nil {
 		return refuse("auth_required", err.Error())
 	}
-	x.user, x.userLabels = user, labels
+	x.user, x.userLabels, x.login = user, labels, ours
 	return nil
 }
 
-// credentials are those of the call, or of the CONNECT it came in through.
-func (x *exchange) credentials() string {
+// credentials are those of the call, or of the CONNECT it came in through. ours
+// says that they stand in Authorization, where else those for the upstream are.
+func (x *exchange) credentials() (value string, ours bool) {
 	if t := x.call.Tunnel; t != nil {
-		return t.ProxyAuth
+		return t.ProxyAuth, false
 	}
 	if v := x.call.Request.Fields.Get("Proxy-Authorization"); v != "" || x.call.Form != inbound.Origin {
-		return v
+		return v, false
 	}
 	if !x.set.Clients.HasUsers() {
-		return "" // reverse: Authorization belongs to the upstream
+		return "", false // reverse: Authorization belongs to the upstream
 	}
-	return x.call.Request.Fields.Get("Authorization")
+	return x.call.Request.Fields.Get("Authorization"), true
 }
 
 // checkLoop sees our own process in Via.
@@ -74,10 +76,21 @@ func (x *exchange) labelled() *refusal {
 	if err != nil {
 		return x.deniedBy(err)
 	}
-	if labels.ShopTier == "" {
-		labels.ShopTier = x.set.Shops[labels.Shop].Tier
-	}
 	x.labels = labels
+	return x.tierOfShop()
+}
+
+// tierOfShop takes the tier from the shops table where neither user nor listener
+// has one; a bot cannot claim another.
+func (x *exchange) tierOfShop() *refusal {
+	tier := x.set.Shops[x.labels.Shop].Tier
+	if tier == "" || x.user.Labels.ShopTier != "" || x.call.Listener.Labels.ShopTier != "" {
+		return nil
+	}
+	if x.labels.ShopTier != "" && x.labels.ShopTier != tier {
+		return refuse("client_denied", "the shop tier contradicts the one configured in shops")
+	}
+	x.labels.ShopTier = tier
 	return nil
 }
 

@@ -30,6 +30,7 @@ type exchange struct {
 	mode       string
 	user       access.User
 	userLabels attempt.Labels
+	login      bool // Authorization held the credentials for us: it goes no further
 	labels     attempt.Labels
 	hops       []hop
 	one        [1]hop // room for the usual single hop

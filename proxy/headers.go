@@ -60,6 +60,9 @@ func (x *exchange) passes(f *message.Field) bool {
 	case controlTask:
 		return x.sends.task
 	}
+	if x.login && strings.EqualFold(f.Name, "Authorization") {
+		return false
+	}
 	return !strings.EqualFold(f.Name, "Expect") // answered by us: the body is read first
 }
 
