@@ -46,14 +46,14 @@ func (x *exchange) route() *refusal {
 			return x.reverse(rt)
 		}
 		x.mode = "forward"
-		return x.direct(x.scheme(r.Scheme, r.Authority), r.Authority, r.Target)
+		return x.forward(r.Scheme, r.Authority, r.Target)
 	}
 	if t := x.call.Tunnel; t != nil {
 		x.mode = "forward"
 		if !sameAuthority(t.Authority, r.Authority) {
 			return refuse("bad_request", "Host differs from the tunnel's target")
 		}
-		return x.direct(x.scheme("http", r.Authority), r.Authority, r.Target)
+		return x.forward("http", r.Authority, r.Target)
 	}
 	return x.origin()
 }
@@ -138,14 +138,14 @@ func (x *exchange) direct(scheme, authority, path string) *refusal {
 	return nil
 }
 
-// scheme is how the upstream is spoken to: hosts under upgrade_to_https get TLS
-// though the client said http, but only for clients that are near enough that
-// plain text does not cross a network.
-func (x *exchange) scheme(scheme, authority string) string {
+// forward fills the hop of a forward call. Hosts under upgrade_to_https get TLS,
+// at the port of https, though the client said http, but only for clients that
+// are near enough that plain text does not cross a network.
+func (x *exchange) forward(scheme, authority, path string) *refusal {
 	if scheme == "http" && x.upgrades(authority) {
-		return "https"
+		scheme, authority = "https", strings.TrimSuffix(authority, ":80")
 	}
-	return scheme
+	return x.direct(scheme, authority, path)
 }
 
 func (x *exchange) upgrades(authority string) bool {
