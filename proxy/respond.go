@@ -99,7 +99,7 @@ func (x *exchange) failure(d Decision) *problem {
 	last := x.past.Last()
 	p := &problem{reason: d.Reason, at: d.At, detail: last.Detail}
 	if d.Reason == "retry_limited" {
-		p.detail = "no retry token in time: " + d.Dimension + limitedUntil(d.At)
+		p.detail = d.limited()
 	}
 	status, fixed := own[d.Reason]
 	switch {
@@ -115,11 +115,13 @@ func (x *exchange) failure(d Decision) *problem {
 	return p
 }
 
-func limitedUntil(at time.Time) string {
-	if at.IsZero() {
-		return " (never)"
+// limited tells people which bucket is empty, and until when.
+func (d *Decision) limited() string {
+	text := "no retry token in time: " + d.Dimension
+	if d.At.IsZero() {
+		return text + " (never)"
 	}
-	return ", next at " + at.UTC().Format(time.RFC3339)
+	return text + ", next at " + d.At.UTC().Format(time.RFC3339)
 }
 
 // transportStatus is the answer for a failure without an upstream answer.
@@ -286,7 +288,11 @@ func (x *exchange) proxyStatus(p *problem) string {
 	if p.received != 0 {
 		s += "; received-status=" + strconv.Itoa(p.received)
 	}
-	return s + `; details="` + p.reason + `"`
+	s += `; details="` + p.reason
+	if d := x.outcome.decision.Dimension; d != "" {
+		s += ": " + d
+	}
+	return s + `"`
 }
 
 // proxyErrors are the registered error types of RFC 9209 section 2.3.
