@@ -219,3 +219,6 @@ func (r *rig) wantDials(n int32) {
 		r.t.Errorf("dials = %d, want %d", got, n)
 	}
 }
+
+// silentEnd is the end of a tunnel that says nothing.
+func silentEnd(c net.Conn) { io.Copy(io.Discard, c) }

@@ -177,7 +177,20 @@ func (x *exchange) conclude(t *tried, d Decision) {
 	case x.usable():
 		x.passKept()
 	default:
-		x.answerOwn(x.failure(d))
+		p := x.failure(d)
+		x.named(p.reason)
+		x.answerOwn(p)
+	}
+}
+
+// named makes the reason that the client is told the one of log and metrics: a
+// destination is judged as late as it is dialled, yet that is a refusal.
+func (x *exchange) named(reason string) {
+	x.outcome.decision.Reason = reason
+	switch reason {
+	case "destination_denied", "loop", "bad_request":
+		x.outcome.result = "rejected"
+		x.denied(reason)
 	}
 }
 

@@ -55,13 +55,18 @@ func (x *exchange) refuse(r *refusal) {
 	if r.reason != "client_gone" {
 		x.outcome.result = "rejected"
 	}
-	switch r.reason {
+	x.denied(r.reason)
+	x.answerOwn(&problem{status: x.refusalStatus(r), reason: r.reason, detail: r.detail, at: x.outcome.decision.At})
+}
+
+// denied counts a call that the access rules refuse.
+func (x *exchange) denied(reason string) {
+	switch reason {
 	case "auth_required", "client_denied", "destination_denied":
 		if h := x.p.Hooks.Denied; h != nil {
-			h(r.reason)
+			h(reason)
 		}
 	}
-	x.answerOwn(&problem{status: x.refusalStatus(r), reason: r.reason, detail: r.detail, at: x.outcome.decision.At})
 }
 
 // refusalStatus is the status of a refusal.
