@@ -163,8 +163,11 @@ func TestAdminToken(t *testing.T) {
 			path, header string
 			status       int
 		}{
-			{"/api/v1/calls", "X: y", 401}, {"/api/v1/calls", "Authorization: Bearer wrong", 401},
-			{"/api/v1/calls", "Authorization: Bearer s3cret", 200}, {"/livez", "X: y", 200}, {"/metrics", "X: y", 200},
+			{"/api/v1/calls", "X: y", 401},
+			{"/api/v1/calls", "Authorization: Bearer wrong", 401},
+			{"/api/v1/calls", "Authorization: Bearer s3cret", 200},
+			{"/livez", "X: y", 200},
+			{"/metrics", "X: y", 200},
 		} {
 			if got := ask(tt.path, tt.header); got != tt.status {
 				t.Errorf("%s with %s = %d, want %d", tt.path, tt.header, got, tt.status)
