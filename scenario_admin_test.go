@@ -114,6 +114,7 @@ func TestAdminAPI(t *testing.T) {
 		got := <-waiting
 		r.want(got, 200, u, 2)
 		r.wantHeader(got, "X-Call-Id", c.ID)
+		synctest.Wait()
 		r.admin("GET", "/api/v1/calls/"+c.ID, "", &one)
 		if one.State != "done" || one.Reason != "ok" || one.Executed != "yes" || len(one.Attempts) != 2 {
 			t.Errorf("call that ended = %+v", one)

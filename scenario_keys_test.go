@@ -160,7 +160,7 @@ func TestStoreFull(t *testing.T) {
 		r.wantMetric(6, "records")
 		r.wantMetric(1, "records_evicted_total")
 		r.wantMetric(3, "stops_total", "reason=store_full")
-		again := post(5)
+		again := post(9)
 		r.want(again, 201, u, 8)
 		r.wantHeader(again, "Idempotency-Replayed", "true")
 	}, "idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, entries: 6}")

@@ -278,6 +278,9 @@ func (x *exchange) passKept() {
 
 // write is the one place where an answer of an attempt goes to the client.
 func (x *exchange) write(out *message.Response, idle time.Duration) error {
+	if x.p.drained.Load() {
+		x.call.KeepAlive = false // every answer says that there will be no next one
+	}
 	began := time.Now()
 	n, err := x.call.Answer(out, idle)
 	x.outcome.bytes, x.outcome.status = n, out.Status

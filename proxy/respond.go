@@ -154,9 +154,6 @@ func (x *exchange) answerOwn(p *problem) {
 	case 401:
 		out.Fields.Add("WWW-Authenticate", `Basic realm="retryproxy"`)
 	}
-	if p.reason == "shutting_down" {
-		x.call.KeepAlive = false
-	}
 	x.mark(&out.Fields, p.reason, x.after(p))
 	out.Fields.Add(hStatus, x.proxyStatus(p))
 	x.settleOwn(out, body) // first: a client that has its answer may use the key again
