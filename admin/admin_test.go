@@ -404,8 +404,10 @@ func TestSwitchOrders(t *testing.T) {
 		want              Switch // at the time of the order, timers as zero or the year after
 	}{
 		{"the whole switch", "", `{"default":"off"}`, 200, Switch{"off", nil}},
-		{"one host, instead of the old rule, ended ones dropped", "", `{"value":"off","match":{"host":"a.test"}}`, 200,
-			Switch{"on", []Scope{{host, "off", time.Time{}}, old.Scopes[0]}}},
+		{
+			"one host, instead of the old rule, ended ones dropped", "", `{"value":"off","match":{"host":"a.test"}}`, 200,
+			Switch{"on", []Scope{{host, "off", time.Time{}}, old.Scopes[0]}},
+		},
 		{"everybody", "", `{"value":"off"}`, 200, Switch{"off", old.Scopes[:2]}},
 		{"an empty pattern list is everybody", "", `{"value":"off","match":{"host":[]}}`, 200, Switch{"off", old.Scopes[:2]}},
 		{"bad value", "", `{"value":"maybe"}`, 400, old},
@@ -463,10 +465,14 @@ func TestExplainQuestions(t *testing.T) {
 		status                   int
 		want                     Question
 	}{
-		{"by query", "GET", "/api/v1/explain?url=http://a.test/&header=X-Shop-Id:+17&header=A:b", "", 200,
-			Question{"GET", "http://a.test/", nil, []byte("")}},
-		{"by body", "POST", "/api/v1/explain", `{"method":"PUT","url":"/pdd/x","headers":["A:b"],"body":"hello"}`, 200,
-			Question{"PUT", "/pdd/x", nil, []byte("hello")}},
+		{
+			"by query", "GET", "/api/v1/explain?url=http://a.test/&header=X-Shop-Id:+17&header=A:b", "", 200,
+			Question{"GET", "http://a.test/", nil, []byte("")},
+		},
+		{
+			"by body", "POST", "/api/v1/explain", `{"method":"PUT","url":"/pdd/x","headers":["A:b"],"body":"hello"}`, 200,
+			Question{"PUT", "/pdd/x", nil, []byte("hello")},
+		},
 		{"no url", "GET", "/api/v1/explain", "", 400, Question{}},
 		{"bad header", "GET", "/api/v1/explain?url=/&header=nocolon", "", 400, Question{}},
 		{"refused", "GET", "/api/v1/explain?url=nonsense", "", 400, Question{"GET", "nonsense", nil, []byte("")}},

@@ -76,8 +76,13 @@ func (k *call) tell(w io.Writer) {
 func (k *call) circumstances() []string {
 	list := []string{k.Mode + " mode"}
 	for _, c := range [...][2]string{
-		{"policy", k.Policy}, {"shop", k.Labels.Shop}, {"tier", k.Labels.ShopTier}, {"task type", k.Labels.TaskType},
-		{"user", k.User}, {"client", k.Client}, {"key hash", k.KeyHash},
+		{"policy", k.Policy},
+		{"shop", k.Labels.Shop},
+		{"tier", k.Labels.ShopTier},
+		{"task type", k.Labels.TaskType},
+		{"user", k.User},
+		{"client", k.Client},
+		{"key hash", k.KeyHash},
 	} {
 		if c[1] != "" {
 			list = append(list, c[0]+" "+c[1])
