@@ -17,6 +17,7 @@ func TestShopBreaker(t *testing.T) {
 			t.Helper()
 			before := u.count()
 			got := r.get("http://u1.test"+path, "X-Shop-Id: A")
+			synctest.Wait() // the end of a call is booked behind its answer
 			if n := u.count() - before; n != attempts || got.Header.Get("X-Retry-Reason") != reason {
 				t.Errorf("%s: %d attempts, reason %q; want %d, %q", path, n, got.Header.Get("X-Retry-Reason"), attempts, reason)
 			}
@@ -78,6 +79,7 @@ func TestWhatTripsAShopsBreaker(t *testing.T) {
 				r.upstream("u1.test:80", script...)
 				for range tt.statuses {
 					r.get("http://u1.test/x", "X-Shop-Id: A", "X-Retry-Count: 3") // one attempt each
+					synctest.Wait()
 				}
 				if got := len(r.app.shops.Tripped()) == 1; got != tt.trips {
 					t.Errorf("tripped = %v, want %v", got, tt.trips)
@@ -94,6 +96,7 @@ func TestWhatTripsAShopsBreaker(t *testing.T) {
 		for range 3 {
 			r.get("http://u1.test/x", "X-Shop-Id: A", "X-Retry-Count: 3", "X-Request-Timeout: 1.5")
 		}
+		synctest.Wait()
 		if n := len(r.app.shops.Tripped()); n != 0 {
 			t.Errorf("tripped = %d, want none", n)
 		}
@@ -107,6 +110,7 @@ func TestShopBreakerReset(t *testing.T) {
 		r.upstream("u1.test:80", answer(403, ""))
 		for range 3 {
 			r.get("http://u1.test/x", "X-Shop-Id: A")
+			synctest.Wait()
 		}
 		if got := r.admin("POST", "/api/v1/breakers/A@u1.test%3A80/reset", "", nil); got.Status != 200 {
 			t.Errorf("reset = %d %s", got.Status, got.Body)
