@@ -329,3 +329,38 @@ func TestHealthListener(t *testing.T) {
 		}
 	}, `admin: "127.0.0.1:18090"`, `admin: "127.0.0.1:18090", health: "127.0.0.1:18091"`)
 }
+
+// One line per call tells all of it, and nothing that must not be told.
+func TestTheLineOfACall(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", answer(503, "", "X-Request-Id: up-1"), answer(200, "hello", "X-Request-Id: up-2"))
+		r.post("http://u1.test/pay?card=1234", "{}", "X-Idempotency-Key: very-secret-key", "X-Request-Id: req-7", "traceparent: 00-abc-def-01", "X-Shop-Id: A", "X-Task-Type: pay")
+		lines := r.logged("call")
+		if len(lines) != 1 {
+			t.Fatalf("lines = %v, want one", lines)
+		}
+		l := lines[0]
+		for name, want := range map[string]any{
+			"level": "INFO", "result": "recovered", "reason": "ok", "status": 200.0, "executed": "yes", "method": "POST", "scheme": "http", "host": "u1.test:80",
+			"path": "/pay", "mode": "forward", "policy": "default", "shop": "A", "task_type": "pay", "client_request_id": "req-7", "traceparent": "00-abc-def-01", "bytes": 5.0,
+		} {
+			if l[name] != want {
+				t.Errorf("%s = %v, want %v", name, l[name], want)
+			}
+		}
+		attempts := l["attempts"].([]any)
+		for i, want := range []map[string]any{
+			{"n": 1.0, "retry_count": 0.0, "status": 503.0, "class": "transient", "reason": "status_503", "basis": "refused", "upstream_request_id": "up-1"},
+			{"n": 2.0, "retry_count": 1.0, "status": 200.0, "class": "success", "cause": "backoff", "reused": true, "upstream_request_id": "up-2"},
+		} {
+			for name, value := range want {
+				if got := attempts[i].(map[string]any)[name]; got != value {
+					t.Errorf("attempt %d: %s = %v, want %v", i+1, name, got, value)
+				}
+			}
+		}
+		if strings.Contains(r.log.String(), "very-secret-key") || strings.Contains(r.log.String(), "1234") {
+			t.Errorf("the log shows key or query: %s", r.log)
+		}
+	})
+}

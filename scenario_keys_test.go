@@ -199,3 +199,28 @@ func TestRepeatsShareABudget(t *testing.T) {
 		}
 	}, breakerOff...)
 }
+
+// What differs between repeats of one signed call is left out of its fingerprint,
+// but for strangers nothing is.
+func TestFingerprintIgnore(t *testing.T) {
+	signed := func(n int) (target, form, object string) {
+		return fmt.Sprintf("http://u1.test/x?a=1&sign=%d", n), fmt.Sprintf("timestamp=%d&b=2", n), fmt.Sprintf(`{"sign":"%d","c":3}`, n)
+	}
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(201, "made"))
+		const form, object = "Content-Type: application/x-www-form-urlencoded", "Content-Type: application/json"
+		for n := range 3 {
+			target, f, o := signed(n)
+			r.want(r.post(target, f, "X-Idempotency-Key: form", "X-Shop-Id: A", form), 201, nil, 0)
+			r.want(r.post(target, o, "X-Idempotency-Key: json", "X-Shop-Id: A", object), 201, nil, 0)
+		}
+		if u.count() != 2 {
+			t.Errorf("requests at the upstream = %d, want one for each key", u.count())
+		}
+		r.want(r.post("http://u1.test/x?a=2&sign=1", "b=2", "X-Idempotency-Key: form", "X-Shop-Id: A", form), 422, u, 2)
+		target, f, _ := signed(1)
+		other, _, _ := signed(2)
+		r.want(r.post(target, f, keyed, form), 201, u, 3)
+		r.want(r.post(other, f, keyed, form), 422, u, 3)
+	}, with("fingerprint_ignore: [sign, timestamp]")...)
+}
