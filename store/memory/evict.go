@@ -90,8 +90,10 @@ func (s *Store) usedLocked(e *entry) {
 
 func (s *Store) removeLocked(e *entry) {
 	id := e.rec.ID
-	if !s.ended.Remove(id) {
+	if s.held[id] == e {
 		delete(s.held, id)
+	} else {
+		s.ended.Remove(id)
 	}
 	for k := range kinds {
 		e.links[k].drop(k)
@@ -133,14 +135,26 @@ func (s *Store) roomLocked(name string, now time.Time) bool {
 }
 
 func (s *Store) tryRoomLocked(name string, now time.Time) bool {
+	if len(s.held) >= s.config.Entries {
+		return false
+	}
 	if t := s.tenants[name]; t != nil && t.records >= s.share && !s.evictLocked(t.ended.oldest, now) {
 		return false
 	}
-	if s.lenLocked() < s.config.Entries {
-		return true
+	for s.lenLocked() >= s.config.Entries {
+		_, e, _ := s.ended.GetOldest()
+		s.evictLocked(e, now)
 	}
-	_, e, _ := s.ended.GetOldest()
-	return s.evictLocked(e, now)
+	return true
+}
+
+// fitLocked evicts what is too much since Configure, as far as it has ended. The
+// youngest stays: whoever waits for the end of its call is to find it.
+func (s *Store) fitLocked(now time.Time) {
+	for s.lenLocked() > s.config.Entries && s.ended.Len() > 1 {
+		_, e, _ := s.ended.GetOldest()
+		s.evictLocked(e, now)
+	}
 }
 
 func (s *Store) evictLocked(e *entry, now time.Time) bool {

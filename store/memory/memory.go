@@ -7,6 +7,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -55,19 +56,14 @@ func (s *Store) Configure(c Config, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config, s.share = c, max(1, c.Entries/2)
-	for s.lenLocked() > c.Entries {
-		if _, e, ok := s.ended.GetOldest(); !ok || !s.evictLocked(e, now) {
-			break
-		}
-	}
-	s.ended.Resize(max(1, c.Entries, s.ended.Len()))
+	s.fitLocked(now)
 	s.shrinkLocked(now)
 }
 
-// resetLocked empties the store. The queue has room for all that can be, so
-// that nothing leaves it unasked.
+// resetLocked empties the store. The queue has room without end, so that nothing
+// leaves it unasked.
 func (s *Store) resetLocked() {
-	ended, err := simplelru.NewLRU[idempotency.ID, *entry](max(1, s.config.Entries), nil)
+	ended, err := simplelru.NewLRU[idempotency.ID, *entry](math.MaxInt, nil)
 	if err != nil {
 		panic("bug: a queue without room")
 	}
@@ -151,6 +147,7 @@ func (s *Store) advance(id idempotency.ID, from, to idempotency.State, ch idempo
 	}
 	ownAttempts(rec.History, len(ch.Append), rec.Host)
 	s.putLocked(e, rec)
+	s.fitLocked(ch.Now)
 	s.shrinkLocked(ch.Now)
 	return e.rec, nil
 }

@@ -412,3 +412,58 @@ func TestConfigureEvictsWhatNoLongerFits(t *testing.T) {
 		t.Errorf("Stats() = %+v, want markers within 10 bytes", got)
 	}
 }
+
+// Running records outlive a smaller bound; the store shrinks to it as they end.
+func TestConfigureWhileRecordsRun(t *testing.T) {
+	r := newRig(t, 200, 1<<20)
+	id := func(i int) idempotency.ID { return key(fmt.Sprint("t", i%5), i) }
+	end := func(i int) {
+		t.Helper()
+		ch := idempotency.Change{Now: start, Owner: "o", Answer: &idempotency.Answer{Status: 200, Body: make([]byte, 10), Kept: true}}
+		if _, err := r.Advance(t.Context(), id(i), idempotency.StateRunning, idempotency.StateDone, ch); err != nil {
+			t.Fatalf("Advance(%d) = %v", i, err)
+		}
+	}
+	for i := range 100 {
+		r.fresh(id(i), start)
+	}
+	r.Configure(Config{Entries: 40, Bytes: 1 << 20, MaxResponse: 1000, TTL: ttl}, start)
+	if n := r.Stats().Records; n != 100 {
+		t.Errorf("%d records of 100 that run", n)
+	}
+	for i := range 60 {
+		end(i)
+		r.want(id(i), "done") // who waits for it finds it
+		if _, err := r.claim(key("other", i), start); !errors.Is(err, idempotency.ErrFull) {
+			t.Fatalf("Begin while %d run = %v, want ErrFull", 99-i, err)
+		}
+	}
+	for i := 60; i < 90; i++ {
+		end(i)
+	}
+	for i := 90; i < 100; i++ {
+		r.want(id(i), "running")
+	}
+	st := r.Stats()
+	done, running := st.ByState[idempotency.StateDone], st.ByState[idempotency.StateRunning]
+	if st.Records != 40 || done+running != 40 || st.Bytes != int64(10*done) {
+		t.Errorf("Stats() = %+v, want 40 records, and the bytes of those done", st)
+	}
+	chained := 0
+	for _, tn := range r.tenants {
+		chained += tn.ended.length
+	}
+	if chained != done || r.kept.length != done {
+		t.Errorf("%d records in the chains of the tenants, %d kept, want %d", chained, r.kept.length, done)
+	}
+	r.early(int64(90 - done))
+	for i := range 10 { // evicted keys that run again, then their tenants need room
+		r.fresh(id(i), start)
+	}
+	for i := 200; i < 300; i++ {
+		r.claim(id(i), start)
+	}
+	for i := range 10 {
+		r.want(id(i), "running")
+	}
+}
