@@ -26,10 +26,9 @@ type Config struct {
 
 // Store keeps records in memory.
 type Store struct {
-	config Config
-	share  int // records a tenant may hold
-
 	mu      sync.Mutex
+	config  Config
+	share   int // records a tenant may hold
 	closed  bool
 	held    map[idempotency.ID]*entry              // running, waiting, parked, in_doubt: not evicted
 	ended   *simplelru.LRU[idempotency.ID, *entry] // done, free, dead: the oldest is evicted
@@ -48,6 +47,13 @@ func New(c Config) *Store {
 	s := &Store{config: c, share: max(1, c.Entries/2)}
 	s.resetLocked()
 	return s
+}
+
+// bounds are the present ones.
+func (s *Store) bounds() Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config
 }
 
 // Configure changes the bounds. What no longer fits is evicted, the oldest
@@ -76,11 +82,7 @@ var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
 
 // Begin implements idempotency.Store.
 func (s *Store) Begin(_ context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
-	c = ownClaim(c)
-	if c.TTL == 0 {
-		c.TTL = s.config.TTL
-	}
-	begun, err := s.begin(c, now)
+	begun, err := s.begin(ownClaim(c), now)
 	if err != nil {
 		return idempotency.Begun{}, err
 	}
@@ -93,6 +95,9 @@ func (s *Store) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, er
 	defer s.mu.Unlock()
 	if s.closed {
 		return idempotency.Begun{}, errClosed
+	}
+	if c.TTL == 0 {
+		c.TTL = s.config.TTL
 	}
 	s.reclaimLocked(now)
 	e := s.liveLocked(c.ID, now)

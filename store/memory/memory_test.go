@@ -467,3 +467,20 @@ func TestConfigureWhileRecordsRun(t *testing.T) {
 		r.want(id(i), "running")
 	}
 }
+
+// The bounds change while calls begin and end: for the race detector.
+func TestConfigureDuringCalls(t *testing.T) {
+	r := newRig(t, 1000, 1000)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := range 100 {
+			r.Configure(Config{Entries: 500 + i, Bytes: 1000, MaxResponse: 1000, TTL: ttl}, start)
+		}
+	})
+	group.Go(func() {
+		for i := range 100 {
+			r.reach(key("a", i), idempotency.StateDone, 10, start)
+		}
+	})
+	group.Wait()
+}

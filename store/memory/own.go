@@ -35,7 +35,7 @@ func ownAttempts(h attempt.History, n int, host string) {
 
 // ownAnswer is a copy of a, or a marker when it is too large to be kept.
 func (s *Store) ownAnswer(a *idempotency.Answer) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > s.config.MaxResponse || answerSize(a) > s.config.Bytes {
+	if c := s.bounds(); !a.Kept || len(a.Body) > c.MaxResponse || answerSize(a) > c.Bytes {
 		return marker(a)
 	}
 	own := *a
