@@ -88,13 +88,13 @@ type Destinations struct {
 
 // Headers are the names of our request headers.
 type Headers struct {
-	IdempotencyKey []string `key:"idempotency_key"`
-	RetryCount     string   `key:"retry_count"`
-	Shop           string   `key:"shop"`
-	ShopTier       string   `key:"shop_tier"`
-	TaskType       string   `key:"task_type"`
-	Timeout        string   `key:"timeout"`
-	Via            bool     `key:"via"`
+	IdempotencyKey Names  `key:"idempotency_key"`
+	RetryCount     string `key:"retry_count"`
+	Shop           string `key:"shop"`
+	ShopTier       string `key:"shop_tier"`
+	TaskType       string `key:"task_type"`
+	Timeout        string `key:"timeout"`
+	Via            bool   `key:"via"`
 }
 
 // Shop is what is known about a shop beforehand.

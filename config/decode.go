@@ -143,11 +143,11 @@ func (d *decoder) pairs(n *yaml.Node, path string, visit func(key, value *yaml.N
 	}
 }
 
-// list reads a sequence, which replaces what v held. Patterns and hours may also
-// be a single value.
+// list reads a sequence, which replaces what v held. Patterns, names and hours may
+// also be a single value.
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	switch v.Interface().(type) {
-	case Patterns, Hours:
+	case Patterns, Hours, Names:
 		if n.Kind != yaml.SequenceNode {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 			d.item(n, path, v.Index(0))

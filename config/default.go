@@ -49,7 +49,7 @@ func Default() *Config {
 
 func defaultHeaders() Headers {
 	return Headers{
-		IdempotencyKey: []string{"X-Idempotency-Key", "Idempotency-Key"},
+		IdempotencyKey: Names{"X-Idempotency-Key", "Idempotency-Key"},
 		RetryCount:     "X-Retry-Count",
 		Shop:           "X-Shop-Id",
 		ShopTier:       "X-Shop-Tier",

@@ -30,12 +30,12 @@ func yamlDocument(data []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, yamlProblem(err)
+		return nil, yamlProblem(err, data)
 	}
 	if err := dec.Decode(&second); err == nil {
 		return nil, Problem{Line: second.Line, Rule: "a second document; one file holds one"}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, yamlProblem(err)
+		return nil, yamlProblem(err, data)
 	}
 	root := resolve(doc.Content[0])
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
@@ -51,7 +51,7 @@ var (
 )
 
 // yamlProblem takes the line out of the library's message.
-func yamlProblem(err error) Problem {
+func yamlProblem(err error, data []byte) Problem {
 	text := err.Error()
 	line := 0
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -61,7 +61,31 @@ func yamlProblem(err error) Problem {
 			line++
 		}
 	}
-	return Problem{Line: line, Rule: "not valid YAML: " + strings.TrimPrefix(text, "yaml: ")}
+	at, hint := hintFor(bytes.Split(data, []byte("\n")), line)
+	return Problem{Line: at, Rule: "not valid YAML: " + strings.TrimPrefix(text, "yaml: ") + hint}
+}
+
+var (
+	tabIndent = regexp.MustCompile(`^ *\t`)
+	bareStar  = regexp.MustCompile(`(?:^|[:,\[-])\s*\*`)
+)
+
+// hintFor says what is usually meant by the faults that people make most, and in
+// which line. The library may name the line before, or none.
+func hintFor(lines [][]byte, line int) (at int, hint string) {
+	from, to := max(0, line-1), min(len(lines), line+1)
+	if line == 0 {
+		to = len(lines)
+	}
+	for i := from; i < to; i++ {
+		switch {
+		case tabIndent.Match(lines[i]):
+			return i + 1, "; indent with spaces, not with tabs"
+		case bareStar.Match(lines[i]):
+			return i + 1, "; quote values that begin with *"
+		}
+	}
+	return line, ""
 }
 
 // maxDepth is far more than any configuration needs.

@@ -51,6 +51,9 @@ func expandText(text string, getenv func(string) string) (string, error) {
 
 // secret reads file:/path, or takes the text itself.
 func (d *decoder) secret(text string) (Secret, error) {
+	if text == hiddenSecret {
+		return "", fmt.Errorf("%s is what check prints in the place of a secret; write the secret, ${NAME} or file:/path", hiddenSecret)
+	}
 	path, ok := strings.CutPrefix(text, "file:")
 	if !ok {
 		return Secret(text), nil

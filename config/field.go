@@ -21,9 +21,10 @@ func tagOf(f reflect.StructField) (name string, later bool) {
 	return name, option == "later"
 }
 
-// suggestion names the key that was probably meant.
+// suggestion names the key that was probably meant: in a long one a third of the
+// letters may differ.
 func suggestion(t reflect.Type, key string) string {
-	best, least := "", 3
+	best, least := "", max(2, len(key)/3)+1
 	for i := range t.NumField() {
 		name, _ := tagOf(t.Field(i))
 		if d := distance(key, name); name != "" && d < least {

@@ -13,36 +13,34 @@ import (
 type Options struct {
 	Getenv   func(string) string          // for ${NAME}; nil: os.Getenv
 	ReadFile func(string) ([]byte, error) // for file: and ca_files; nil: os.ReadFile
-	// Adjust is applied between the file and the checks: command-line flags. May be nil.
+	// Adjust is applied between the file and the checks: command-line flags, which
+	// it names with SetByFlag. May be nil.
 	Adjust func(*Config)
 }
 
 // Problem is one fault of a configuration.
 type Problem struct {
-	File string
+	File string // empty: the value came from a flag, which Path names
 	Line int    // 0: unknown, the value is not in the file
 	Path string // such as retry_policies[2].max_delay; empty: the file itself
 	Rule string // what is wrong, in words
 }
 
-// Error is file:line: path: rule.
+// Error is file:line: path: rule, or -flag: rule.
 func (p Problem) Error() string {
-	var out strings.Builder
-	out.WriteString(p.File)
+	at := p.File
 	if p.Line > 0 {
-		fmt.Fprintf(&out, ":%d", p.Line)
+		at += fmt.Sprintf(":%d", p.Line)
 	}
-	if p.Path != "" {
-		out.WriteString(": " + p.Path)
-	}
-	out.WriteString(": " + p.Rule)
-	return out.String()
+	parts := slices.DeleteFunc([]string{at, p.Path, p.Rule}, func(s string) bool { return s == "" })
+	return strings.Join(parts, ": ")
 }
 
 // source is what is known about the file a configuration came from.
 type source struct {
 	file  string
 	lines map[string]int
+	flags map[string]string // by path: the flag that set it
 }
 
 // maxBytes is far more than any configuration needs.
@@ -64,7 +62,7 @@ func Parse(name string, data []byte, opt Options) (*Config, error) {
 	if root != nil {
 		d.decode(root, "", valueOf(c))
 	}
-	c.source = source{name, d.lines}
+	c.source = source{name, d.lines, map[string]string{}}
 	if opt.Adjust != nil {
 		opt.Adjust(c)
 	}
@@ -104,22 +102,46 @@ func (c *Config) join(problems []Problem) error {
 	})
 	errs := make([]error, len(problems))
 	for i, p := range problems {
+		if flag := c.source.flag(p.Path); flag != "" {
+			errs[i] = Problem{Path: flag, Rule: p.Rule}
+			continue
+		}
 		p.File = c.source.file
 		errs[i] = p
 	}
 	return errors.Join(errs...)
 }
 
-// line is where path stands in the file, or the nearest key above it.
+// SetByFlag notes that the value at path, and all below it, came from a
+// command-line flag, so that its faults are told as the flag's.
+func (c *Config) SetByFlag(path, flag string) { c.source.flags[path] = flag }
+
+// flag is the flag that set path, or what it is in; empty: none.
+func (s source) flag(path string) string {
+	for ; path != ""; path = above(path) {
+		if flag := s.flags[path]; flag != "" {
+			return flag
+		}
+	}
+	return ""
+}
+
+// line is where path stands in the file, or the nearest key above it; 0 for what
+// a flag set.
 func (s source) line(path string) int {
-	for path != "" {
+	if s.flag(path) != "" {
+		return 0
+	}
+	for ; path != ""; path = above(path) {
 		if line := s.lines[path]; line > 0 {
 			return line
 		}
-		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
 	return 0
 }
+
+// above is the path of what the value at path is in.
+func above(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 
 // complete fills in what follows from other keys.
 func (c *Config) complete(d *decoder) {
@@ -131,6 +153,7 @@ func (c *Config) complete(d *decoder) {
 			}
 		}
 	}
+	c.upperMethods()
 	if open := c.Breakers.Host.Open; !d.given("breakers.host.open_max") {
 		c.Breakers.Host.OpenMax = max(c.Breakers.Host.OpenMax, open)
 	}
@@ -143,5 +166,22 @@ func (c *Config) complete(d *decoder) {
 			continue
 		}
 		c.TLS.pem = append(c.TLS.pem, data)
+	}
+}
+
+// upperMethods writes methods as they go over the wire: get is meant as GET.
+func (c *Config) upperMethods() {
+	for i := range c.RetryPolicies {
+		upper(c.RetryPolicies[i].SafeMethods)
+		upper(c.RetryPolicies[i].Match.Method)
+	}
+	for i := range c.Retries.Scopes {
+		upper(c.Retries.Scopes[i].Match.Method)
+	}
+}
+
+func upper(list []string) {
+	for i, s := range list {
+		list[i] = strings.ToUpper(s)
 	}
 }

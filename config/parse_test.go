@@ -521,3 +521,60 @@ func FuzzParse(f *testing.F) {
 		c.Warnings()
 	})
 }
+
+func TestFaultsOfFlagsNameTheFlag(t *testing.T) {
+	opt := hermetic
+	opt.Adjust = func(c *Config) {
+		c.Listen.Proxy = "nowhere"
+		c.SetByFlag("listen.proxy", "-listen")
+		c.Routes = append(c.Routes, Route{Prefix: "/b", Upstreams: []string{"what"}})
+		c.SetByFlag("routes[1]", "-route /b=what")
+	}
+	_, err := Parse("test.yaml", []byte("routes: [{prefix: /a, upstreams: [what]}]\n"), opt)
+	const want = `-listen: "nowhere" must be an address and a port such as 127.0.0.1:8080
+-route /b=what: want a URL such as https://gw-api.pinduoduo.com
+test.yaml:1: routes[0].upstreams[0]: want a URL such as https://gw-api.pinduoduo.com`
+	if fmt.Sprint(err) != want {
+		t.Errorf("Parse(bad flags) = %v, want %s", err, want)
+	}
+}
+
+func TestHints(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"tab", "drain: 1s\nlisten:\n\tproxy: 127.0.0.1:1\n", "test.yaml:3: not valid YAML: found character that cannot start any token; indent with spaces, not with tabs"},
+		{"tab after spaces", "listen:\n  admin: \"\"\n \tproxy: a\n", "test.yaml:3: not valid YAML: found character that cannot start any token; indent with spaces, not with tabs"},
+		{"star in a list", "upgrade_to_https: [*.a.test]\n", "test.yaml:1: not valid YAML: did not find expected alphabetic or numeric character; quote values that begin with *"},
+		{"star as a value", "drain: 1s\nretry_policies:\n  - match:\n      shop: *x\n", "test.yaml:4: not valid YAML: unknown anchor 'x' referenced; quote values that begin with *"},
+		{"no hint", "a: [1\n", "test.yaml:2: not valid YAML: did not find expected ',' or ']'"},
+		{"close name", "retry_policies: [{max_retry: 1}]\n", "test.yaml:1: retry_policies[0].max_retry: unknown key; did you mean max_retries?"},
+		{"no close name", "retry_policies: [{what: 1}]\n", "test.yaml:1: retry_policies[0].what: unknown key"},
+		{"output of check", "admin: {token: <secret>}\n", "test.yaml:1: admin.token: <secret> is what check prints in the place of a secret; write the secret, ${NAME} or file:/path"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := faults(t, test.text); got != test.want {
+				t.Errorf("Parse(%q) = %s, want %s", test.text, got, test.want)
+			}
+		})
+	}
+}
+
+func TestOneKeyHeaderStandsForAList(t *testing.T) {
+	if got := parse(t, "headers: {idempotency_key: X-Order}\n").Headers.IdempotencyKey; !cmp.Equal(got, Names{"X-Order"}) {
+		t.Errorf("idempotency_key = %q, want X-Order alone", got)
+	}
+}
+
+func TestMethodsAreInUpperCase(t *testing.T) {
+	c := parse(t, "retry_policies: [{match: {method: post}, safe_methods: [get, Put]}]\nretries: {scopes: [{match: {method: [get]}, value: off}]}\n")
+	p := c.RetryPolicies[0]
+	if !cmp.Equal(p.SafeMethods, []string{"GET", "PUT"}) || p.Match.Method[0] != "POST" || c.Retries.Scopes[0].Match.Method[0] != "GET" {
+		t.Errorf("methods = %q, %q, %q, want GET and PUT, POST, GET", p.SafeMethods, p.Match.Method, c.Retries.Scopes[0].Match.Method)
+	}
+}
+
+func TestUpgradeMayNameAPort(t *testing.T) {
+	if got := parse(t, "upgrade_to_https: ['*.a.test:8443']\n").UpgradeToHTTPS; !cmp.Equal(got, []string{"*.a.test:8443"}) {
+		t.Errorf("upgrade_to_https = %q, want the pattern with its port", got)
+	}
+}

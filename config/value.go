@@ -16,16 +16,22 @@ import (
 // file:/path, then it is that file's content without the final line break.
 type Secret string
 
+// hiddenSecret stands where a secret would.
+const hiddenSecret = "<secret>"
+
 // String hides the value, also from logs.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return "<secret>"
+	return hiddenSecret
 }
 
 // Patterns is a list of globs; in the file also a single one.
 type Patterns []string
+
+// Names is a list of names; in the file also a single one.
+type Names []string
 
 // Statuses are status codes and classes of them, such as 5xx.
 type Statuses []string
