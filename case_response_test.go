@@ -85,7 +85,7 @@ func TestCase_RI_02_ShortBodyThatWasBegun(t *testing.T) {
 				if got.Err == nil {
 					t.Errorf("the body ended cleanly after %d bytes, want an error", len(got.Body))
 				}
-				r.wantEnd("failed", "ok", 1)
+				r.wantEnd("failed", "attempts_exhausted", 1)
 			})
 		})
 	}

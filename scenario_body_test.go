@@ -90,7 +90,7 @@ func TestHoldSwitchedOff(t *testing.T) {
 		if got.Err == nil {
 			t.Error("the body ended cleanly, want a visible break")
 		}
-		r.wantEnd("failed", "ok", 1)
+		r.wantEnd("failed", "attempts_exhausted", 1)
 	}, "idempotency:", "body: {hold: 0}\nidempotency:")
 }
 
@@ -206,14 +206,15 @@ func TestClientThatTakesNothingIsCut(t *testing.T) {
 	}, with("body_idle_timeout: 2s")...)
 }
 
-// An answer that stands still for body_idle_timeout breaks visibly.
+// An answer that stands still for body_idle_timeout breaks visibly; a small one
+// is held for a second before that.
 func TestAnswerThatStandsStillIsCut(t *testing.T) {
 	bubble(t, func(r *rig) {
 		u := r.upstream("u1.test:80", inParts(time.Minute, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "world"))
 		first, got := r.firstByte(rawRequest("POST", "http://u1.test/x", "{}"))
 		r.want(got, 200, u, 1)
-		r.between("first byte", first, 0, 0)
-		r.between("end", got.Took, 2*time.Second, 2*time.Second)
+		r.between("first byte", first, time.Second, time.Second)
+		r.between("end", got.Took, 3*time.Second, 3*time.Second)
 		if got.Err == nil || got.Body != "hello" {
 			t.Errorf("body = %q, %v, want a break behind hello", got.Body, got.Err)
 		}

@@ -41,7 +41,8 @@ func buildSettings(cfg *config.Config, own addresses) (*proxy.Settings, error) {
 		},
 		Shops: map[string]proxy.Shop{}, Upgrade: policy.NewHosts(cfg.UpgradeToHTTPS),
 		Body: proxy.BodyLimits{
-			Limit: int64(cfg.Body.Limit), Hold: int64(cfg.Body.Hold), Stream: cfg.Body.Over == "stream",
+			Limit: int64(cfg.Body.Limit), Hold: int64(cfg.Body.Hold), Inspect: int64(cfg.Body.InspectMax),
+			Stream: cfg.Body.Over == "stream",
 		},
 		MaxWait: cfg.Slots.MaxWait, TunnelIdle: cfg.Limits.TunnelIdle,
 		KeyTTL: cfg.Idempotency.TTL, MaxResponse: int64(cfg.Idempotency.MaxResponse),

@@ -25,7 +25,8 @@ type deadlined interface{ SetReadDeadline(time.Time) error }
 
 // hold reads the first part of an answer before its header goes out, while a
 // retry is still possible, so that a truncated small answer is an outcome and
-// not a broken download. JSON that fits is held as well: it may say failure.
+// not a broken download. Where none is, small answers and JSON are held all the
+// same: the client is better served by a clear 502, and JSON may say failure.
 func (x *exchange) hold(t *tried) {
 	r := t.Response
 	limit := x.set.Body.Hold
@@ -41,12 +42,21 @@ func (x *exchange) hold(t *tried) {
 		return
 	}
 	if timed {
-		t.failed = d.SetReadDeadline(time.Now().Add(holdFor))
+		t.failed = d.SetReadDeadline(x.within(holdFor))
 	}
 	t.read(limit)
 	if timed && t.failed == nil {
 		t.failed = d.SetReadDeadline(time.Time{})
 	}
+}
+
+// within is the end of a time from now, the call's deadline at the latest.
+func (x *exchange) within(d time.Duration) time.Time {
+	end := time.Now().Add(d)
+	if x.end.Before(end) {
+		return x.end
+	}
+	return end
 }
 
 // holds says whether an answer is one to be held.
@@ -57,7 +67,7 @@ func (x *exchange) holds(r *message.Response) bool {
 	case r.Length == 0 || x.safe != "" && x.left() > 0 || mayTell(r.Status):
 		return true
 	}
-	return r.Status <= 299 && x.fitsHold(r) && isJSON(r.Fields)
+	return r.Status <= 299 && (x.fitsHold(r) || isJSON(r.Fields))
 }
 
 // mayTell are the statuses whose answer may itself say that the request had been
@@ -130,7 +140,7 @@ func (x *exchange) keep(t *tried) {
 	if t.failed != nil {
 		return
 	}
-	if d, ok := r.Body.(deadlined); ok && d.SetReadDeadline(time.Now().Add(discardFor)) != nil {
+	if d, ok := r.Body.(deadlined); ok && d.SetReadDeadline(x.within(discardFor)) != nil {
 		return
 	}
 	declared := r.Length
@@ -230,13 +240,45 @@ func (x *exchange) pass(t *tried) {
 	if r.Length == 0 || x.contentless(r.Status) {
 		rest.end()
 	}
+	if rest.limit > 0 && x.wanted() && !rest.ended {
+		rest.readAhead()
+	}
 	err := x.write(out, x.bodyIdle(stream))
-	if errors.Is(err, inbound.ErrClient) && x.key != "" {
+	x.written(t, out, rest, err)
+	rest.Close()
+}
+
+// written settles what the end of the writing means: the client left, or the
+// answer broke off.
+func (x *exchange) written(t *tried, out *message.Response, rest *relay, err error) {
+	left := errors.Is(err, inbound.ErrClient)
+	if left && x.key != "" {
 		err = rest.drain() // the attempt runs to its end and is recorded
 	}
-	rest.Close()
-	x.outcome.cut = err != nil && !errors.Is(err, inbound.ErrClient)
+	broke := err != nil && !errors.Is(err, inbound.ErrClient)
+	if broke {
+		x.broke(t, err)
+	}
 	x.settle(out, rest, err == nil)
+	if left && !broke {
+		x.outcome.result = "cancelled"
+	}
+}
+
+// broke corrects the verdict of an answer that broke off after its first byte
+// had gone out: it may have been executed, and no retry can follow.
+func (x *exchange) broke(t *tried, err error) {
+	x.outcome.cut = true
+	t.failed = err
+	v := x.judge(t)
+	x.mu.Lock()
+	last := &x.past[len(x.past)-1]
+	last.Verdict, last.Detail = v, err.Error()
+	x.mu.Unlock()
+	x.outcome.decision = stop("manual_review")
+	if v.Class == classify.Transient {
+		x.outcome.decision = stop("attempts_exhausted")
+	}
 }
 
 // contentless says whether the answer has no content whatever its length says.
@@ -268,12 +310,16 @@ func (x *exchange) passKept() {
 	if x.key != "" {
 		rest.limit = x.set.MaxResponse
 	}
-	out.Body, rest.out = rest, out
+	out.Body, rest.out = stayOpen{rest}, out
 	if rest.left == 0 {
 		rest.end()
 	}
 	err = x.write(out, x.policy.BodyIdleTimeout)
+	if errors.Is(err, inbound.ErrClient) && x.key != "" {
+		err = rest.drain() // others may wait for it
+	}
 	x.settle(out, rest, err == nil)
+	_ = rest.Close()
 }
 
 // write is the one place where an answer of an attempt goes to the client.
@@ -397,11 +443,32 @@ func (r *relay) start() []byte {
 
 // drain reads what the client no longer takes, for the record.
 func (r *relay) drain() error {
-	if r.ended || r.limit == 0 || r.over {
-		return nil
+	var piece [4096]byte
+	for !r.ended && r.limit > 0 && !r.over {
+		if _, err := r.Read(piece[:]); err != nil && err != io.EOF {
+			return err
+		}
 	}
-	_, err := io.Copy(io.Discard, readerFunc(r.Read))
-	return err
+	return nil
+}
+
+// readAhead takes the whole answer before the client gets any of it: others wait
+// for it, and this client may be slow. What is over the limit stays as it is.
+func (r *relay) readAhead() {
+	var all []byte
+	piece := make([]byte, 16<<10)
+	for int64(len(all)) <= r.limit {
+		n, err := r.read(piece)
+		all = append(all, piece[:n]...)
+		if r.whole = err == io.EOF; r.whole || err != nil {
+			break
+		}
+	}
+	r.head = all
+	if r.whole && int64(len(all)) <= r.limit {
+		r.capture, r.limit = all, 0
+		r.end()
+	}
 }
 
 // Close ends the body; safe to call again.

@@ -95,7 +95,7 @@ func (b *requestBody) copyTo(w io.Writer) error {
 // repeatable says whether another attempt can carry the whole body. A streamed
 // one can until the first byte of the client's part is used.
 func (b *requestBody) repeatable(v *classify.Verdict) bool {
-	return b.stream == nil || !b.stream.used && v.Basis == classify.BasisNotSent
+	return b.stream == nil || v.Basis == classify.BasisNotSent && !b.stream.used
 }
 
 // close gives back memory and disk.

@@ -192,6 +192,9 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 		s.Attempts = nil // the leader's, not ours
 	case "cancelled":
 		s.Status, s.Bytes = statusGone, 0
+		if s.Reason == "ok" {
+			s.Reason = "client_gone" // while its answer was on the way
+		}
 	}
 	return s
 }
@@ -199,7 +202,8 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 // deadLetter writes a call that was given up, and that the policy wants to be
 // looked at, to the log. A definite no of the upstream is an answer, not a loss.
 func (x *exchange) deadLetter(s *attempt.Summary) {
-	if s.Result != "failed" && s.Result != "cancelled" || s.Reason == "fail_permanent" || len(s.Attempts) == 0 {
+	last := x.past.Last().Verdict.Class
+	if s.Result != "failed" && s.Result != "cancelled" || len(s.Attempts) == 0 || s.Reason == "fail_permanent" || last == classify.Success {
 		return
 	}
 	unsafe := x.key != "" || s.Method == "POST" || s.Method == "PATCH"
@@ -236,7 +240,7 @@ func (x *exchange) reportShop(now time.Time) {
 	if x.labels.Shop == "" || len(x.past) == 0 {
 		return
 	}
-	host, v := x.hops[x.hop].host, x.past.Last().Verdict
+	host, v := x.past.Last().Host, x.past.Last().Verdict
 	if v.Class == classify.Success {
 		x.shopEvent(x.p.Shops.Report(x.labels.Shop, host, "", true, now))
 		return

@@ -81,6 +81,9 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
+// NetConn is the connection underneath, so that it can be reset.
+func (p *prefixed) NetConn() net.Conn { return p.Conn }
+
 // CloseWrite passes a half-close on.
 func (p *prefixed) CloseWrite() error { return closeWrite(p.Conn) }
 

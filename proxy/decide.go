@@ -100,6 +100,14 @@ func (f *Facts) plan() Decision {
 	return Decision{Do: Retry, Reason: f.Verdict.Reason, Cause: cause, At: at}
 }
 
+// unhindered are the same facts without what stands in the way of a retry from
+// our side: what would be planned, so that the gate can be asked about it.
+func (f *Facts) unhindered() *Facts {
+	free := *f
+	free.Switch, free.Draining = "on", false
+	return &free
+}
+
 // Causes of a wait, as shown to operators.
 const (
 	causeBackoff    = "backoff"
@@ -110,7 +118,7 @@ const (
 // wish is over the cap and the policy says not to wait for less.
 func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
 	p, n := f.Policy, f.Retries+1
-	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) {
+	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && f.Verdict.RetryAfter <= 0 {
 		return backoff.FastDelay(f.Dice), causeBackoff, false
 	}
 	own := p.Backoff.Delay(n, f.dice(n))

@@ -136,7 +136,7 @@ func (x *exchange) choosePolicy() *refusal {
 	path, _, _ := strings.Cut(x.hops[0].path, "?")
 	x.attrs = policy.Attrs{
 		TaskType: x.labels.TaskType, Shop: x.labels.Shop, ShopTier: x.labels.ShopTier,
-		Host: x.hops[0].target.Host, Path: path, Method: x.call.Request.Method,
+		Host: x.hops[0].host, Path: path, Method: x.call.Request.Method,
 	}
 	x.policy = x.set.Policies.Match(&x.attrs, x.call.Received)
 	x.readCount()

@@ -150,7 +150,7 @@ func (x *exchange) round() {
 // prepare settles what holds for all attempts.
 func (x *exchange) prepare() {
 	x.sends = x.forwarded()
-	x.honoured = x.key != "" && x.policy.KeyHonoured(x.hops[0].target.Host)
+	x.honoured = x.key != "" && x.everywhere(x.policy.KeyHonoured)
 	x.out = x.outgoing()
 	x.end = x.begun.Add(x.patience())
 	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
@@ -164,6 +164,7 @@ func (x *exchange) await() {
 	since := time.Now()
 	if ticket := x.ask(since); ticket != nil {
 		x.show(stateWaiting, ticket)
+		x.releaseIfOff(x.p.Retries()) // it may have been turned while the last answer was read
 		x.p.crowd.join()
 		x.wait(ticket)
 		x.p.crowd.leave()
@@ -174,6 +175,7 @@ func (x *exchange) await() {
 
 // ask claims a turn; without a ticket the answer is there at once.
 func (x *exchange) ask(now time.Time) *limiter.Ticket {
+	x.chooseHop(now)
 	c := x.claimOf(x.next)
 	var ticket *limiter.Ticket
 	x.turn, ticket = x.p.Limiter.Ask(&c, now)
@@ -222,6 +224,9 @@ func (x *exchange) leave(ticket *limiter.Ticket, reason string) {
 	answer := x.p.Limiter.Leave(ticket, now)
 	x.p.Limiter.Cancel(answer.Grant, now)
 	x.turn = limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
+	if reason == "shutting_down" {
+		x.turn.At = now.Add(time.Second) // another instance, or this one again
+	}
 }
 
 // waited books a wait that is over.
@@ -326,7 +331,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	if r := t.Response; r != nil {
 		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
 		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
-		o.Suspect = classify.Suspect(r.Fields.Get("Content-Type"), t.head)
+		o.Suspect = x.suspicious(r.Fields, t.head)
 		if t.failed != nil {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
@@ -378,20 +383,23 @@ func (x *exchange) decide(t *tried) Decision {
 	f := x.facts(t, now, rand.Float64())
 	if t.verdict.Class == classify.Transient {
 		x.lookAround(&f)
+		if d := decide(f.unhindered()); d.Do == Retry {
+			x.turnHop(&t.verdict, now)
+			x.lookAhead(&f, d)
+		}
 	}
-	d := decide(&f)
-	if d.Do != Retry {
-		return d
-	}
-	f.StartsAt, f.Limited, f.Dimension = x.peek(d, now)
-	if f.Limited == "" && x.labels.Shop != "" { // last: a yes takes the shop's one probe
-		ok, at := x.p.Shops.MayRetry(x.labels.Shop, x.hops[x.hop].host, now)
+	return decide(&f)
+}
+
+// lookAhead asks when a planned retry could really start, so that nobody sleeps
+// only to be refused. The shop's breaker comes last: its yes takes the one probe.
+func (x *exchange) lookAhead(f *Facts, d Decision) {
+	c := x.claimOf(d)
+	f.StartsAt, f.Limited, f.Dimension = x.p.Limiter.Peek(&c, f.Now)
+	if f.Limited == "" && x.labels.Shop != "" && f.Switch == "on" && !f.Draining {
+		ok, at := x.p.Shops.MayRetry(x.labels.Shop, x.hops[x.hop].host, f.Now)
 		f.ShopOpen, f.ShopAt = !ok, at
 	}
-	if f.Limited != "" || f.ShopOpen {
-		d = decide(&f)
-	}
-	return d
 }
 
 // facts are those of the call itself, after its newest attempt.
@@ -415,13 +423,6 @@ func (x *exchange) lookAround(f *Facts) {
 	}
 }
 
-// peek asks when a planned retry could really start, so that nobody sleeps only
-// to be refused.
-func (x *exchange) peek(d Decision, now time.Time) (at time.Time, refused, dimension string) {
-	c := x.claimOf(d)
-	return x.p.Limiter.Peek(&c, now)
-}
-
 // jitterID keeps stable jitter the same for the same call everywhere.
 func (x *exchange) jitterID() string {
 	if x.key != "" {
@@ -435,11 +436,8 @@ func (x *exchange) jitterID() string {
 func (x *exchange) plan(t *tried, d Decision) Decision {
 	x.keep(t)
 	x.release()
-	if t.verdict.Basis == classify.BasisNotSent && len(x.hops) > 1 {
-		x.hop = (x.hop + 1) % len(x.hops)
-	}
 	if t.verdict.Basis == classify.BasisKey && x.p.Hooks.KeyOnly != nil {
-		x.p.Hooks.KeyOnly(x.hops[x.hop].host)
+		x.p.Hooks.KeyOnly(x.past.Last().Host)
 	}
 	if x.key != "" && !x.suspend(d) {
 		return stop("store_unavailable")

@@ -304,7 +304,7 @@ func TestExplainOutcomes(t *testing.T) {
 		{"no connection in time", "transient connect_timeout [not_sent] no: retry connect_timeout 1s; 4 in 27s: 504 attempts_exhausted no repeat"},
 		{"certificate not valid", "permanent tls_verify [] no: stop fail_permanent 0s; 1 in 0s: 502 fail_permanent no stop"},
 		{"no answer in time", "unknown header_timeout [] maybe: stop manual_review 0s; 1 in 15s: 504 manual_review maybe check"},
-		{"answer cut off", "success status_200 [] yes: deliver ok 0s; 1 in 0s: 200    cut"},
+		{"answer cut off", "unknown truncated [] maybe: stop manual_review 0s; 1 in 0s: 502 manual_review maybe check"},
 		{"HTTP/2 refused stream or GOAWAY", "transient refused_stream [refused] no: retry refused_stream 1s; 4 in 7s: 502 attempts_exhausted no repeat"},
 		{"200", "success status_200 [] yes: deliver ok 0s; 1 in 0s: 200   "},
 		{"404", "permanent status_404 [] no: stop fail_permanent 0s; 1 in 0s: 404 fail_permanent no stop"},

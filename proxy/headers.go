@@ -72,12 +72,25 @@ type forwards struct{ key, count, shop, tier, task, via bool }
 // forwarded reads them from the policy; a known third-party platform gets none
 // unless the operator named them.
 func (x *exchange) forwarded() forwards {
-	p, host := x.policy, x.hops[0].target.Host
-	return forwards{
-		key: p.ForwardsTo(host, policy.HeaderKey), count: p.ForwardsTo(host, policy.HeaderRetryCount),
-		shop: p.ForwardsTo(host, policy.HeaderShop), tier: p.ForwardsTo(host, policy.HeaderShopTier),
-		task: p.ForwardsTo(host, policy.HeaderTaskType), via: x.set.Via && p.SendsVia(host),
+	goes := func(what string) bool {
+		return x.everywhere(func(host string) bool { return x.policy.ForwardsTo(host, what) })
 	}
+	return forwards{
+		key: goes(policy.HeaderKey), count: goes(policy.HeaderRetryCount), shop: goes(policy.HeaderShop),
+		tier: goes(policy.HeaderShopTier), task: goes(policy.HeaderTaskType),
+		via: x.set.Via && x.everywhere(x.policy.SendsVia),
+	}
+}
+
+// everywhere says whether something holds for every host the call may go to: a
+// route may mix our own services with platforms.
+func (x *exchange) everywhere(holds func(host string) bool) bool {
+	for i := range x.hops {
+		if !holds(x.hops[i].target.Host) {
+			return false
+		}
+	}
+	return true
 }
 
 // control tells our own request headers from all others.

@@ -10,6 +10,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/classify"
 	"retryproxy/idempotency"
+	"retryproxy/inspect"
 	"retryproxy/message"
 )
 
@@ -50,7 +51,11 @@ func (x *exchange) answeredBy(b idempotency.Begun) bool {
 	case idempotency.Replay:
 		x.replay(b.Record.Answer)
 	default:
-		x.refuse(x.keyRefusal(b.Result))
+		r := x.keyRefusal(b.Result)
+		if b.Result != idempotency.InDoubt {
+			x.rec = idempotency.Record{} // of another request: nothing was sent for this one
+		}
+		x.refuse(r)
 	}
 	return true
 }
@@ -102,7 +107,7 @@ func (x *exchange) replay(a *idempotency.Answer) {
 	}
 	out := &message.Response{
 		Status: a.Status, Reason: a.Reason, Fields: idempotency.ReplayFields(a, time.Now()),
-		Length: int64(len(a.Body)), Body: io.NopCloser(bytes.NewReader(a.Body)),
+		Length: x.lengthOf(a.Body), Body: io.NopCloser(bytes.NewReader(a.Body)),
 	}
 	x.outcome.result = "replay"
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
@@ -135,11 +140,23 @@ func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
 		x.countKey("busy")
 		busy := refuse("key_busy", "another request with this key is still being worked on")
 		busy.at = later(x.rec.NextAt, time.Now().Add(time.Second))
+		if x.rec.State == idempotency.StateRunning {
+			x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe) // its attempt is in flight
+		}
 		x.refuse(busy)
 	default:
 		return false
 	}
 	return true
+}
+
+// lengthOf is the length of a stored body; of a HEAD's answer there is none, and
+// what it declared is not known any more.
+func (x *exchange) lengthOf(body []byte) int64 {
+	if x.call.Request.Method == "HEAD" {
+		return -1
+	}
+	return int64(len(body))
 }
 
 func later(a, b time.Time) time.Time {
@@ -174,14 +191,16 @@ func (x *exchange) sleep(done <-chan struct{}, d time.Duration) (over bool) {
 
 // share gives a waiter the leader's final answer.
 func (x *exchange) share(r *idempotency.FlightResult) {
+	x.mu.Lock()
 	x.past, x.rec.Executed = r.History, r.Executed
+	x.mu.Unlock()
 	if !r.Kept {
 		x.refuse(refuse("result_not_kept", "the call ended, but its answer was too large to be kept"))
 		return
 	}
 	out := &message.Response{
 		Status: r.Status, Reason: r.Reason, Fields: r.Fields.Clone(8),
-		Length: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
+		Length: x.lengthOf(r.Body), Body: io.NopCloser(bytes.NewReader(r.Body)),
 	}
 	reason := r.Stop
 	if reason == "ok" {
@@ -233,11 +252,6 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	}
 	kept := whole && !r.over
 	x.land(out, r.capture, kept)
-	if !whole && x.outcome.decision.Do == Deliver {
-		x.raise(classify.ExecutedMaybe)
-		x.endRecord(idempotency.StateFree, nil)
-		return
-	}
 	done := x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect)
 	switch {
 	case done:
@@ -271,11 +285,14 @@ func (x *exchange) settleMarker(r *message.Response) {
 	}
 	x.land(r, nil, false)
 	success := r.Status == 101 || idempotency.Storable(r.Status, true, false)
-	if x.outcome.decision.Do == Deliver && success {
+	switch {
+	case x.outcome.decision.Do == Deliver && success:
 		x.endRecord(idempotency.StateDone, x.stored(r, nil, false))
-		return
+	case x.doubtful():
+		x.endRecord(idempotency.StateInDoubt, nil)
+	default:
+		x.endRecord(idempotency.StateFree, nil)
 	}
-	x.endRecord(idempotency.StateFree, nil)
 }
 
 // abandon ends the record of a call that ended without an answer: a handler that
@@ -305,13 +322,13 @@ func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempo
 	}
 }
 
-// endRecord moves the record to its last state of this run and wakes the waiters.
+// endRecord moves the record to its last state of this run, then wakes the waiters.
 func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	x.ended = true
-	from := x.rec.State
-	x.advance(from, to, idempotency.Change{
+	x.advance(x.rec.State, to, idempotency.Change{
 		Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
 	})
+	x.flight.End(x.landed)
 }
 
 // unsaved are the attempts that the record does not have yet; it gets them now.
@@ -349,14 +366,23 @@ func (x *exchange) countKey(result string) {
 	}
 }
 
+// suspicious looks for the common signs of failure in a body, decoded as far as
+// we can; one that we cannot read is not accused.
+func (x *exchange) suspicious(f message.Fields, head []byte) bool {
+	if !isJSON(f) && f.Has("Content-Encoding") {
+		return false
+	}
+	plain := inspect.Plain(f, head, int(min(x.set.Body.Inspect, 1<<20)))
+	return classify.Suspect(f.Get("Content-Type"), plain)
+}
+
 // judgeSuspect looks at the start of a 2xx for the common signs of failure.
 func (x *exchange) judgeSuspect(out *message.Response, r *relay) {
 	if out.Status < 200 || out.Status > 299 {
 		return
 	}
 	host := x.hops[x.hop].host
-	x.outcome.suspect = x.past.Last().Verdict.Reason == "suspect" ||
-		classify.Suspect(out.Fields.Get("Content-Type"), r.start())
+	x.outcome.suspect = x.past.Last().Verdict.Reason == "suspect" || x.suspicious(out.Fields, r.start())
 	if !x.outcome.suspect {
 		return
 	}

@@ -169,7 +169,7 @@ func (x *exchange) idleOr(d time.Duration) time.Duration {
 
 // after is the time for Retry-After: never while the call may have been executed.
 func (x *exchange) after(p *problem) time.Time {
-	if x.executed() != classify.ExecutedNo {
+	if x.executed() != classify.ExecutedNo && p.reason != "key_busy" {
 		return time.Time{}
 	}
 	if p.at.IsZero() && p.status == 503 {
@@ -209,6 +209,8 @@ func advice(reason string, e classify.Executed) string {
 		return "stop"
 	case "in_doubt", "result_not_kept", "manual_review":
 		return "check"
+	case "key_busy":
+		return "repeat" // with the same key, which makes it safe
 	}
 	if e != classify.ExecutedNo {
 		return "check"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"retryproxy/classify"
 	"retryproxy/inbound"
 	"retryproxy/upstream"
 )
@@ -31,6 +32,9 @@ func refuse(reason, detail string) *refusal { return &refusal{reason: reason, de
 // route of the reverse mode.
 func (x *exchange) route() *refusal {
 	r := &x.call.Request
+	if t := x.call.Tunnel; t != nil && !sameAuthority(t.Authority, r.Authority) {
+		return refuse("bad_request", "the request is for another host than the tunnel's target")
+	}
 	switch x.call.Form {
 	case inbound.Authority:
 		x.mode = "connect"
@@ -48,11 +52,8 @@ func (x *exchange) route() *refusal {
 		x.mode = "forward"
 		return x.forward(r.Scheme, r.Authority, r.Target)
 	}
-	if t := x.call.Tunnel; t != nil {
+	if x.call.Tunnel != nil {
 		x.mode = "forward"
-		if !sameAuthority(t.Authority, r.Authority) {
-			return refuse("bad_request", "Host differs from the tunnel's target")
-		}
 		return x.forward("http", r.Authority, r.Target)
 	}
 	return x.origin()
@@ -150,10 +151,10 @@ func (x *exchange) forward(scheme, authority, path string) *refusal {
 
 func (x *exchange) upgrades(authority string) bool {
 	host, port, err := splitAuthority("http", authority)
-	if err != nil || port != 80 || !x.set.Clients.Trusted(x.call.Client.Addr()) {
+	if err != nil || !x.set.Clients.Trusted(x.call.Client.Addr()) {
 		return false
 	}
-	return x.set.Upgrade.Match(host)
+	return x.set.Upgrade.Match(joinHost(host, port))
 }
 
 // newHop parses an authority strictly.
@@ -226,4 +227,48 @@ func sameAuthority(tunnel, host string) bool {
 	th, tp, err1 := splitAuthority("http", tunnel)
 	hh, hp, err2 := splitAuthority("http", host)
 	return err1 == nil && err2 == nil && th == hh && tp == hp
+}
+
+// chooseHop takes the first upstream of a route that is not cut off, beginning
+// with the one in use. A call that may have been executed stays where that was:
+// another upstream knows nothing of it.
+func (x *exchange) chooseHop(now time.Time) {
+	if len(x.hops) == 1 {
+		return
+	}
+	if x.executed() != classify.ExecutedNo {
+		x.stayWith(x.lastHost())
+		return
+	}
+	for i := range x.hops {
+		at := (x.hop + i) % len(x.hops)
+		if x.p.Limiter.Closed(x.hops[at].host, now) {
+			x.hop = at
+			return
+		}
+	}
+}
+
+// turnHop goes on to the next upstream after nothing could be sent to this one.
+func (x *exchange) turnHop(v *classify.Verdict, now time.Time) {
+	if v.Basis == classify.BasisNotSent {
+		x.hop = (x.hop + 1) % len(x.hops)
+	}
+	x.chooseHop(now)
+}
+
+// lastHost is where the newest attempt on the record went.
+func (x *exchange) lastHost() string {
+	if len(x.past) > 0 {
+		return x.past.Last().Host
+	}
+	return x.rec.History.Last().Host
+}
+
+func (x *exchange) stayWith(host string) {
+	for i := range x.hops {
+		if x.hops[i].host == host {
+			x.hop = i
+		}
+	}
 }

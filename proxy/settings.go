@@ -43,9 +43,10 @@ type Shop struct{ Tier string }
 
 // BodyLimits bound what is kept of one call.
 type BodyLimits struct {
-	Limit  int64 // bytes of a request that can be repeated
-	Hold   int64 // bytes of an answer read before its header goes out
-	Stream bool  // a keyless body over the limit is streamed once
+	Limit   int64 // bytes of a request that can be repeated
+	Hold    int64 // bytes of an answer read before its header goes out
+	Inspect int64 // bytes of an answer that are looked at, once decoded
+	Stream  bool  // a keyless body over the limit is streamed once
 }
 
 // Route maps a prefix or a Host of the reverse mode to upstreams.
