@@ -10,8 +10,12 @@ import (
 	"retryproxy/message"
 )
 
-// firstRoom is what a body of unknown length gets at first; it doubles.
-const firstRoom = 4 << 10
+// What a body gets in memory at first; it doubles as bytes come. A client that
+// announces much and sends nothing takes no more than exactRoom.
+const (
+	firstRoom = 4 << 10  // of unknown length
+	exactRoom = 64 << 10 // up to this a declared one gets one exact piece
+)
 
 // chunks are for copying into files.
 var chunks = sync.Pool{New: func() any { return new([64 << 10]byte) }}
@@ -101,7 +105,7 @@ func (b *Buffer) freeLocked() {
 func (b *Buffer) fill(r io.Reader, declared, most int64) error {
 	ended, err := b.fillMemory(r, declared, most)
 	if !ended && err == nil {
-		err = b.fillFile(r, max(declared, 0), most)
+		err = b.fillFile(r, declared, most)
 	}
 	if err == nil && b.size < declared {
 		return io.ErrUnexpectedEOF
@@ -113,7 +117,7 @@ func (b *Buffer) fill(r io.Reader, declared, most int64) error {
 func (b *Buffer) fillMemory(r io.Reader, declared, most int64) (ended bool, err error) {
 	room := int64(firstRoom)
 	if declared >= 0 {
-		room = declared // one exact piece
+		room = min(declared, exactRoom)
 	}
 	memory := b.pool.inMemory()
 	for ; b.size < most; room *= 2 {
@@ -144,11 +148,11 @@ func (b *Buffer) grow(room int64) bool {
 	return true
 }
 
-// fillFile moves what is in memory to a file and reads on into that. A declared
-// length is reserved at once: a body that cannot fit is refused unread.
+// fillFile moves what is in memory to a file and reads on into that. A body that
+// would not fit now is refused unread; room is taken only as its bytes come.
 func (b *Buffer) fillFile(r io.Reader, declared, most int64) error {
-	if err := b.reserve(declared); err != nil {
-		return err
+	if declared > b.pool.disk.free() {
+		return errDiskTotal
 	}
 	if err := b.moveToFile(); err != nil {
 		return err
@@ -207,7 +211,7 @@ func (b *Buffer) reserve(size int64) error {
 		return nil
 	}
 	if !b.pool.disk.take(more) {
-		return ErrFull
+		return errDiskTotal
 	}
 	b.onDisk += more
 	return nil

@@ -6,6 +6,7 @@ package spool
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"sync/atomic"
@@ -15,9 +16,12 @@ import (
 var (
 	// ErrTooLarge: the body is longer than the limit. What was read is kept.
 	ErrTooLarge = errors.New("spool: the body is over the limit")
-	// ErrFull: there is no room here, or the file system failed (wrapped).
-	ErrFull = errors.New("spool: no room to keep the body")
+	// ErrFull: the total on disk is used up, or the file system failed; which
+	// of them is wrapped and in the text.
+	ErrFull = errors.New("no room to keep the body")
 )
+
+var errDiskTotal = fmt.Errorf("%w: all of the total on disk is in use", ErrFull)
 
 // Config bounds a Pool; sizes are in bytes.
 type Config struct {
@@ -105,5 +109,8 @@ func (b *budget) take(n int64) bool {
 	}
 	return true
 }
+
+// free is how much take would give at most.
+func (b *budget) free() int64 { return b.total.Load() - b.used.Load() }
 
 func (b *budget) give(n int64) { b.used.Add(-n) }

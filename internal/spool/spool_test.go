@@ -178,10 +178,94 @@ func TestFillErrorsFreeEverything(t *testing.T) {
 func TestFillNoSuchDirectory(t *testing.T) {
 	p := New(Config{Memory: 10, MemoryTotal: 10, DiskTotal: 1000, Dir: t.TempDir() + "/none"})
 	_, err := p.Fill(bytes.NewReader(content(100)), 100, 100)
-	if !errors.Is(err, ErrFull) || !errors.Is(err, os.ErrNotExist) {
+	if !errors.Is(err, ErrFull) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none") {
 		t.Errorf("Fill() = %v, want %v and %v", err, ErrFull, os.ErrNotExist)
 	}
 	assertEmpty(t, p, p.cfg.Load().Dir)
+}
+
+func TestFailedWriteSaysWhy(t *testing.T) {
+	p, dir := newPool(t)
+	file, err := os.Create(dir + "/body")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	b := &Buffer{pool: p, file: file}
+	err = b.write([]byte("x"))
+	if !errors.Is(err, ErrFull) || !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), os.ErrClosed.Error()) {
+		t.Errorf("write() to a closed file = %v, want %v and %v", err, ErrFull, os.ErrClosed)
+	}
+}
+
+// stalled is a body that does not come. It tells when it is read.
+type stalled struct {
+	told chan error
+	end  chan struct{}
+}
+
+func (s stalled) Read([]byte) (int, error) {
+	s.told <- nil
+	<-s.end
+	return 0, io.ErrUnexpectedEOF
+}
+
+// Who only announces a body takes no room for it, in memory or on disk.
+func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
+	const announced = 200 << 10
+	for _, tt := range []struct {
+		name   string
+		memory int64
+		held   int64 // in memory by each
+	}{
+		{"on disk", 16 << 10, 0},
+		{"in memory", 256 << 10, 64 << 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			p := New(Config{Memory: tt.memory, MemoryTotal: 1 << 20, DiskTotal: 256 << 10, Dir: dir})
+			end := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 8 {
+				s := stalled{make(chan error, 2), end}
+				wg.Go(func() {
+					_, err := p.Fill(s, announced, 1<<20)
+					s.told <- err
+				})
+				if err := <-s.told; err != nil {
+					t.Errorf("Fill() before a byte came = %v", err)
+				}
+			}
+			if memory, disk := p.Usage(); memory != 8*tt.held || disk != 0 {
+				t.Errorf("Usage() = %d, %d, want %d, 0", memory, disk, 8*tt.held)
+			}
+			b, err := p.Fill(bytes.NewReader(content(announced)), announced, 1<<20)
+			if err != nil {
+				t.Fatalf("Fill() beside them = %v", err)
+			}
+			if got := readAll(t, b); !bytes.Equal(got, content(announced)) {
+				t.Errorf("content of %d bytes differs from the %d sent", len(got), announced)
+			}
+			b.Close()
+			close(end)
+			wg.Wait()
+			assertEmpty(t, p, dir)
+		})
+	}
+}
+
+func TestDeclaredSmallBodyIsOneExactPiece(t *testing.T) {
+	p := New(Config{Memory: 256 << 10, MemoryTotal: 1 << 20, DiskTotal: 0})
+	for _, size := range []int{1, 5000, 64 << 10} {
+		b, err := p.Fill(bytes.NewReader(content(size)), int64(size), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held, _ := b.Bytes(); cap(held) != size {
+			t.Errorf("a body of %d bytes got room for %d", size, cap(held))
+		}
+		b.Close()
+	}
 }
 
 func TestMemoryTotalSendsBodiesToFiles(t *testing.T) {
