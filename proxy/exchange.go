@@ -164,7 +164,7 @@ func (x *exchange) await() {
 	since := time.Now()
 	if ticket := x.ask(since); ticket != nil {
 		x.show(stateWaiting, ticket)
-		x.releaseIfOff(x.p.Retries()) // it may have been turned while the last answer was read
+		x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
 		x.p.crowd.join()
 		x.wait(ticket)
 		x.p.crowd.leave()
@@ -175,6 +175,10 @@ func (x *exchange) await() {
 
 // ask claims a turn; without a ticket the answer is there at once.
 func (x *exchange) ask(now time.Time) *limiter.Ticket {
+	if len(x.past) > 0 && x.p.Retries().Value(&x.attrs, now) != "on" {
+		x.turn = limiter.Answer{Refused: "retries_off"} // turned while the last answer was read
+		return nil
+	}
 	x.chooseHop(now)
 	c := x.claimOf(x.next)
 	var ticket *limiter.Ticket
