@@ -19,7 +19,8 @@ type conn struct {
 	tls    *tls.Conn // nc, when it is one
 	sock   *socket   // of the TCP connection below; nil: it has no descriptor
 	remote netip.AddrPort
-	used   bool // served an attempt before
+	used   bool      // served an attempt before
+	still  chan bool // while idle without sock: how listen ended
 
 	in   buffer
 	ctx  context.Context // of the attempt that has the connection
@@ -128,22 +129,42 @@ type state uint8
 
 const (
 	dead    state = iota // closed by the peer, or it sent something unasked
-	unknown              // it cannot be told
+	unknown              // nothing has come so far, but what lies below cannot be seen
 	alive
 )
 
 // look finds out without waiting.
 func (cn *conn) look() state {
-	if cn.tls != nil && !cn.quiet() {
-		return dead
-	}
 	switch {
-	case cn.sock == nil:
+	case cn.sock == nil && cn.heardNothing():
 		return unknown
+	case cn.sock == nil, cn.tls != nil && !cn.quiet():
+		return dead
 	case cn.sock.silent():
 		return alive
 	}
 	return dead
+}
+
+// listen starts the read that stands in for a look where there is no descriptor:
+// it goes on while the connection is idle and ends with look or close. A second
+// answer that nobody asked for would else be taken for the next one.
+func (cn *conn) listen() {
+	if cn.sock != nil || cn.nc.SetReadDeadline(noDeadline) != nil {
+		return
+	}
+	still := make(chan bool, 1)
+	cn.still = still
+	go func() {
+		var probe [1]byte
+		n, err := cn.nc.Read(probe[:])
+		still <- n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
+	}()
+}
+
+// heardNothing stops listen and says whether it was in vain.
+func (cn *conn) heardNothing() bool {
+	return cn.still != nil && cn.nc.SetReadDeadline(longAgo) == nil && <-cn.still
 }
 
 // quiet looks into the TLS layer, which may have read an alert together with
@@ -168,6 +189,7 @@ func (cn *conn) release(reuse bool) {
 		cn.close()
 		return
 	}
+	cn.listen()
 	cn.client.pool.keep(cn)
 }
 

@@ -1,7 +1,11 @@
 package upstream
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +118,83 @@ func TestUnknownStateIsFreshForUnsafe(t *testing.T) {
 			}
 		}
 	})
+}
+
+// blind hides the descriptor below a connection.
+type blind struct{ net.Conn }
+
+// What ended or spoke while idle is seen without a descriptor too.
+func TestIdleConnectionEndsUnseen(t *testing.T) {
+	cert, _ := identity()
+	stray := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
+	for _, scheme := range []string{"http", "https"} {
+		for _, tt := range []struct {
+			name   string
+			then   func(*peer)
+			reused bool
+		}{
+			{"silent", func(p *peer) { always(ok)(p) }, true},
+			{"closed", func(*peer) {}, false},
+			{"reset", (*peer).reset, false},
+			{"a second answer", func(p *peer) { p.say(stray); p.hold() }, false},
+		} {
+			t.Run(scheme+" "+tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mem := memnet.New()
+					l, err := mem.Listen("127.0.0.1:80")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if scheme == "https" {
+						l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}})
+					}
+					s := newScriptOn(t, l, func(p *peer) {
+						p.request()
+						p.say(ok)
+						time.Sleep(time.Second)
+						tt.then(p)
+					}, always(ok))
+					cfg := trusting()
+					cfg.Dial = memDial(mem)
+					c := client(t, cfg)
+					to := s.target()
+					to.Scheme = scheme
+					mustFetch(t, c, attempt(to, "GET", "/1", nil))
+					time.Sleep(2 * time.Second)
+					began := time.Now()
+					if r, body := mustFetch(t, c, attempt(to, "GET", "/2", nil)); r.Reused != tt.reused || body != "ok" {
+						t.Errorf("reused = %v with answer %q, want %v with its own", r.Reused, body, tt.reused)
+					}
+					if took := time.Since(began); took != 0 {
+						t.Errorf("the look took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The same on connections of the system, as where descriptors cannot be used.
+func TestReuseWithoutDescriptor(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		cfg := trusting()
+		cfg.Dial = func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+			nc, err := dialTCP(ctx, at)
+			return blind{nc}, err
+		}
+		s := newScript(t, always(ok))
+		to := s.target()
+		if tls {
+			s = newTLSScript(t, nil, always(ok))
+			to = s.tlsTarget()
+		}
+		c := client(t, cfg)
+		for i := range 50 {
+			if r, body := mustFetch(t, c, attempt(to, "GET", "/", nil)); r.Reused != (i > 0) || body != "ok" {
+				t.Fatalf("attempt %d: reused = %v, answer %q", i, r.Reused, body)
+			}
+		}
+	}
 }
 
 func TestIdleBounds(t *testing.T) {

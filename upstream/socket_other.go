@@ -4,8 +4,8 @@ package upstream
 
 import "net"
 
-// socket does not exist here: whether an idle connection is alive cannot be
-// seen, so unsafe attempts always get a fresh one.
+// socket does not exist here: conn.listen tells what an idle connection has
+// said, and unsafe attempts always get a fresh one.
 type socket struct{}
 
 func socketOf(net.Conn) *socket { return nil }
