@@ -287,8 +287,17 @@ func TestTunnel(t *testing.T) {
 	if b, err := io.ReadAll(nc); string(b) != "raw!" || err != nil || r.Remote.String() != s.l.Addr().String() {
 		t.Errorf("read %q, %v from %v", b, err, r.Remote)
 	}
-	_, r = c.Tunnel(t.Context(), s.target(), -time.Second)
-	check(t, r, classify.PhaseConnect, classify.FaultTimeout)
+}
+
+func TestTunnelWithoutTime(t *testing.T) {
+	c := client(t, Config{Dial: func(_ context.Context, at netip.AddrPort) (net.Conn, error) {
+		t.Errorf("%v was dialled", at)
+		return nil, net.ErrClosed
+	}})
+	for _, left := range []time.Duration{0, -time.Second} {
+		_, r := c.Tunnel(t.Context(), Target{Host: "127.0.0.1", Port: 80}, left)
+		check(t, r, classify.PhaseNone, classify.FaultTimeout)
+	}
 }
 
 // memDial connects within an in-memory network.

@@ -148,18 +148,17 @@ func (c *Client) await(ctx context.Context, a *Attempt, f *flight) (line, Result
 	}
 }
 
-// Tunnel opens a plain TCP connection to t within timeout (0: no limit; a
-// negative one has run out), for CONNECT; t needs no scheme. The caller closes
-// it; it is not counted in Stats.
+// Tunnel opens a plain TCP connection to t within timeout, for CONNECT; t needs
+// no scheme. With 0 or less there is no time left and nothing is dialled. The
+// caller closes it; it is not counted in Stats.
 func (c *Client) Tunnel(ctx context.Context, t Target, timeout time.Duration) (net.Conn, Result) {
 	if why := t.unreachable(); why != "" {
 		return nil, failure(classify.PhaseNone, classify.FaultBadTarget, why)
 	}
-	var by time.Time
-	if timeout != 0 {
-		by = time.Now().Add(timeout)
+	if timeout <= 0 {
+		return nil, failure(classify.PhaseNone, classify.FaultTimeout, noTime)
 	}
-	limited, cancel := within(ctx, 0, by)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	o := c.openTCP(limited, &t)
 	if o.failed() {

@@ -62,7 +62,7 @@ func (c *Client) Send(ctx context.Context, a *Attempt) Result {
 		return failure(classify.PhaseNone, classify.FaultBadTarget, why)
 	}
 	if !a.Deadline.IsZero() && !time.Now().Before(a.Deadline) {
-		return failure(classify.PhaseNone, classify.FaultTimeout, "no time was left")
+		return failure(classify.PhaseNone, classify.FaultTimeout, noTime)
 	}
 	for try := 1; ; try++ {
 		l, failed := c.line(ctx, a)
@@ -79,6 +79,8 @@ func (c *Client) Send(ctx context.Context, a *Attempt) Result {
 		}
 	}
 }
+
+const noTime = "no time was left"
 
 // mostSessions bounds the sessions that one Send may find ended, so that a host
 // that sends GOAWAY at once is not met with a stream of connections.
