@@ -223,6 +223,40 @@ func TestH2Answers(t *testing.T) {
 	}
 }
 
+// Announced trailers need chunks on the way to an HTTP/1.1 client, so the length
+// is not passed on.
+func TestH2TrailersAndLength(t *testing.T) {
+	var log h2log
+	for _, tt := range []struct {
+		method, announced, body string
+		want                    int64
+	}{
+		{"GET", "x-check", "hello", -1},
+		{"GET", "", "hello", 5},
+		{"GET", "x-check", "", -1},
+		{"HEAD", "x-check", "", 0},
+	} {
+		s := newH2Script(t, talk(&log, func(h *h2peer, r h2request) {
+			fields := []string{":status", "200", "content-length", fmt.Sprint(len(tt.body))}
+			if tt.announced != "" {
+				fields = append(fields, "trailer", tt.announced)
+			}
+			h.fields(r.id, tt.method == "HEAD", fields...)
+			if tt.method != "HEAD" {
+				_ = h.fr.WriteData(r.id, false, []byte(tt.body))
+				h.fields(r.id, true, "x-check", "ok")
+			}
+		}))
+		r, body := mustFetch(t, client(t, trusting()), attempt(s.tlsTarget(), tt.method, "/", nil))
+		if r.Response.Length != tt.want || body != tt.body {
+			t.Errorf("%s, Trailer %q: Length = %d, body %q, want %d, %q", tt.method, tt.announced, r.Response.Length, body, tt.want, tt.body)
+		}
+		if got := r.Response.Trailers().Get("X-Check"); tt.want < 0 && got != "ok" {
+			t.Errorf("%s, Trailer %q: X-Check = %q, want ok", tt.method, tt.announced, got)
+		}
+	}
+}
+
 func TestH2RequestTrailers(t *testing.T) {
 	var log h2log
 	got := make(chan h2request, 1)

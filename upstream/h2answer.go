@@ -31,8 +31,11 @@ func (st *stream) respond(resp *http.Response) Result {
 	r.Trailers = func() message.Fields { return fieldsOf(resp.Trailer) }
 	phase := classify.PhaseBody
 	bodyless := contentless(st.a.Request.Method, r.Status)
-	if bodyless && resp.Header["Content-Length"] == nil {
+	switch {
+	case bodyless && resp.Header["Content-Length"] == nil:
 		r.Length = -1 // net/http says 0
+	case !bodyless && len(resp.Trailer) > 0:
+		r.Length = -1 // in HTTP/1.1 trailers pass behind chunks only
 	}
 	if bodyless || r.Length == 0 {
 		phase = classify.PhaseDone
