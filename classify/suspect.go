@@ -10,8 +10,9 @@ const inspectMost = 64 << 10
 
 // Suspect says whether the beginning of a 2xx body is a JSON object that by the
 // common signs says failure: a top-level error_response, success: false, or an
-// errcode, error_code or errorCode that is not zero. Only the top level counts.
-// What is cut off, broken or no JSON is not suspect.
+// errcode, error_code or errorCode that is not zero, unless success: true stands
+// beside it: TEMU answers success with errorCode 1000000. Only the top level
+// counts. What is cut off, broken or no JSON is not suspect.
 func Suspect(contentType string, head []byte) bool {
 	head = head[:min(len(head), inspectMost)]
 	s := scanner{rest: head, err: landmark{word: `"err`}, success: landmark{word: `"success"`}}
@@ -41,23 +42,35 @@ func (s *scanner) findsSign() bool {
 	if !s.take('{') {
 		return false
 	}
+	code, success := false, false
 	for s.err.ahead(s.rest) || s.success.ahead(s.rest) {
-		key := s.str()
-		if key == nil || !s.take(':') {
-			return false
-		}
-		value := s.value()
-		if value == nil {
-			return false
-		}
-		if s.peek() != 0 && isSign(key, value) {
+		key, value := s.member()
+		switch signOf(key, value) {
+		case saysFailure:
 			return true
+		case saysCode:
+			code = true
+		case saysSuccess:
+			success = true
 		}
-		if !s.take(',') {
-			return false
+		if value == nil || !s.take(',') {
+			break
 		}
 	}
-	return false
+	return code && !success
+}
+
+// member takes one member of an object; a nil value: there is none, or it may
+// have been cut off.
+func (s *scanner) member() (key, value []byte) {
+	key = s.str()
+	if key == nil || !s.take(':') {
+		return nil, nil
+	}
+	if value = s.value(); value == nil || s.peek() == 0 {
+		return nil, nil
+	}
+	return key, value
 }
 
 // landmark is the next place in the text where a word stands. It is searched for
@@ -165,17 +178,36 @@ func stringEnd(text []byte, i int) int {
 	return i
 }
 
-// isSign judges one top-level member.
-func isSign(key, value []byte) bool {
+// sign is what one top-level member says of the outcome.
+type sign uint8
+
+const (
+	saysNothing sign = iota
+	saysFailure
+	saysCode // a failure, where nothing says success
+	saysSuccess
+)
+
+// signOf judges one top-level member.
+func signOf(key, value []byte) sign {
 	switch string(key) {
 	case `"error_response"`:
-		return !isEmpty(value)
+		if !isEmpty(value) {
+			return saysFailure
+		}
 	case `"success"`:
-		return string(value) == "false" || string(value) == `"false"`
+		switch string(value) {
+		case "false", `"false"`:
+			return saysFailure
+		case "true", `"true"`:
+			return saysSuccess
+		}
 	case `"errcode"`, `"error_code"`, `"errorCode"`:
-		return isFailureCode(value)
+		if isFailureCode(value) {
+			return saysCode
+		}
 	}
-	return false
+	return saysNothing
 }
 
 // isEmpty says whether a value tells nothing: null, false, 0, "", {} or [].

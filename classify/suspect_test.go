@@ -35,7 +35,16 @@ func TestSuspect(t *testing.T) {
 		{"zero with an exponent", js, `{"errcode":0e5}`, false},
 		{"zero with a fraction", js, `{"errcode":-0.0}`, false},
 		{"fraction", js, `{"errcode":0.5}`, true},
-		{"platform busy, but success true", js, `{"success":true,"errorCode":7}`, true},
+		{"success as TEMU says it", js, `{"success":true,"requestId":"x","errorCode":1000000,"errorMsg":"","result":{}}`, false},
+		{"failure as TEMU says it", js, `{"success":false,"errorCode":4000004}`, true},
+		{"success true behind a code", js, `{"errorCode":1000000,"success":true}`, false},
+		{"success true as a string", js, `{"success":"true","error_code":7}`, false},
+		{"success true and error_response", js, `{"success":true,"error_response":{"x":1}}`, true},
+		{"error_response and success true", js, `{"error_response":{"x":1},"success":true}`, true},
+		{"success unclear and a code", js, `{"success":1,"errcode":7}`, true},
+		{"success true deeper in", js, `{"errorCode":7,"result":{"success":true}}`, true},
+		{"code before a cut", js, `{"errorCode":7,"result":{"a":1`, true},
+		{"no member", js, `{"a","success":false}`, false},
 		{"not at the top level", js, `{"data":{"success":false,"errcode":1}}`, false},
 		{"in an array", js, `[{"success":false}]`, false},
 		{"in a string", js, `{"text":"{\"success\":false}"}`, false},
@@ -76,7 +85,7 @@ func oracle(doc []byte) bool {
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
 		return false
 	}
-	sign := false
+	failure, code, success := false, false, false
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -87,15 +96,22 @@ func oracle(doc []byte) bool {
 			return false
 		}
 		name, _ := json.Marshal(key)
-		sign = sign || isSign(name, value)
+		switch signOf(name, value) {
+		case saysFailure:
+			failure = true
+		case saysCode:
+			code = true
+		case saysSuccess:
+			success = true
+		}
 	}
-	return sign
+	return failure || code && !success
 }
 
 func FuzzSuspect(f *testing.F) {
 	for _, seed := range []string{
 		`{"success":false}`, `{"a":{"b":[1,"]"]},"errcode":"1"}`, `{"error_response":{},"errorCode":0}`,
-		`{"a":"\\\"","error_code":1e9}`, `{"success":fal`, `[]`, `{"errcode":1,}`, "\xef\xbb\xbf{}",
+		`{"a":"\\\"","error_code":1e9}`, `{"errorCode":1,"success":true}`, `{"success":fal`, `[]`, `{"errcode":1,}`, "\xef\xbb\xbf{}",
 	} {
 		f.Add([]byte(seed))
 	}
