@@ -12,7 +12,7 @@ import (
 
 // ClientsConfig says who may use the proxy.
 type ClientsConfig struct {
-	Allow   []netip.Prefix // addresses that may connect
+	Allow   []netip.Prefix // addresses that may connect; the default beside Users: any
 	Trusted []netip.Prefix // addresses from where plain text counts as private
 	Users   []User         // none: credentials are labels only
 	// Hosts are the names and addresses, beside the loopback ones, under which
@@ -30,6 +30,7 @@ type User struct {
 // Clients judges clients. It is safe for concurrent use.
 type Clients struct {
 	allow, trusted []netip.Prefix
+	anywhere       bool // credentials alone decide
 	hosts          map[string]bool
 	logins         *logins // nil: no users are configured
 }
@@ -46,13 +47,15 @@ func NewClients(c ClientsConfig) (*Clients, error) {
 	if len(c.Users) == 0 {
 		return out, nil
 	}
+	out.anywhere = sameSet(out.allow, defaultAllow)
 	var err error
 	out.logins, err = newLogins(c.Users)
 	return out, err
 }
 
-// Allows says whether a client at addr may connect (clients.allow).
-func (c *Clients) Allows(addr netip.Addr) bool { return contains(c.allow, addr) }
+// Allows says whether a client at addr may connect (clients.allow). With users
+// and the allow-list that is built in, any may: its credentials decide.
+func (c *Clients) Allows(addr netip.Addr) bool { return c.anywhere || contains(c.allow, addr) }
 
 // CheckAddr is Allows with an ErrClient that says what to change.
 func (c *Clients) CheckAddr(addr netip.Addr) error {

@@ -64,6 +64,33 @@ func TestClientAddresses(t *testing.T) {
 	}
 }
 
+// With users alone, credentials decide from wherever they come.
+func TestUsersOpenTheDefaultAllowList(t *testing.T) {
+	standard := prefixes("::1/128", "127.0.0.0/8")
+	users := []User{{Name: "bot1", Hash: quick(t, "pw")}}
+	for _, x := range []struct {
+		name   string
+		config ClientsConfig
+		want   bool
+	}{
+		{"default", ClientsConfig{Allow: standard}, false},
+		{"default with users", ClientsConfig{Allow: standard, Users: users}, true},
+		{"another list with users", ClientsConfig{Allow: prefixes("10.0.0.0/8"), Users: users}, false},
+		{"more than the default with users", ClientsConfig{Allow: append(prefixes("10.0.0.0/8"), standard...), Users: users}, false},
+	} {
+		c := newClients(t, x.config)
+		for _, text := range []string{"192.0.2.7", "2001:db8::7"} {
+			addr := netip.MustParseAddr(text)
+			if got, err := c.Allows(addr), c.CheckAddr(addr); got != x.want || (err == nil) != x.want {
+				t.Errorf("%s: Allows(%s) = %v, CheckAddr = %v, want %v", x.name, text, got, err, x.want)
+			}
+		}
+		if _, _, err := c.Authenticate(basic("bot1:wrong")); c.HasUsers() && !errors.Is(err, ErrAuth) {
+			t.Errorf("%s: Authenticate of a wrong password = %v, want ErrAuth", x.name, err)
+		}
+	}
+}
+
 func TestAllowedHost(t *testing.T) {
 	c := newClients(t, ClientsConfig{Hosts: []string{"Proxy.Example.com", "10.0.0.5:8080", "0.0.0.0:8080", "[::]:8080", ":8080", "fd00::5"}})
 	for _, x := range []struct {

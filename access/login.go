@@ -21,6 +21,7 @@ const (
 	maxCredentials = 1024 // bytes of user name and password
 	rememberedBad  = 4096 // wrong credentials that are refused without work
 	maxLogins      = 128  // that may wait for their check; more are refused
+	maxPassword    = 72   // bytes, all that bcrypt takes
 	hashCost       = 10   // of HashPassword: some 50 ms, paid once per user and start
 )
 
@@ -49,7 +50,7 @@ type account struct {
 func newLogins(users []User) (*logins, error) {
 	bad, err := lru.New[digest, struct{}](rememberedBad)
 	if err != nil {
-		return nil, fmt.Errorf("access: %w", err)
+		return nil, fmt.Errorf("remember logins: %w", err)
 	}
 	l := &logins{users: map[string]*account{}, bad: bad, lanes: make([]chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), bcrypt: bcrypt.CompareHashAndPassword}
 	for i := range l.lanes {
@@ -58,10 +59,10 @@ func newLogins(users []User) (*logins, error) {
 	rand.Read(l.salt[:])
 	for _, u := range users {
 		if _, err := bcrypt.Cost([]byte(u.Hash)); err != nil {
-			return nil, fmt.Errorf("access: user %q: %w", u.Name, err)
+			return nil, fmt.Errorf("user %q: %w", u.Name, err)
 		}
 		if l.users[u.Name] != nil {
-			return nil, fmt.Errorf("access: user %q is given twice", u.Name)
+			return nil, fmt.Errorf("user %q is given twice", u.Name)
 		}
 		l.users[u.Name] = &account{User: u}
 		l.unknown = []byte(u.Hash)
@@ -69,15 +70,18 @@ func newLogins(users []User) (*logins, error) {
 	return l, nil
 }
 
-// HashPassword returns the bcrypt hash of a password, at most 72 bytes of it,
-// for clients.users.
+// HashPassword returns the bcrypt hash of a password for clients.users. It fails
+// when the password is empty or longer than bcrypt takes.
 func HashPassword(password string) (string, error) {
 	if password == "" {
-		return "", errors.New("access: the password is empty")
+		return "", errors.New("the password is empty")
+	}
+	if len(password) > maxPassword {
+		return "", fmt.Errorf("the password has %d bytes, more than %d", len(password), maxPassword)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
 	if err != nil {
-		return "", fmt.Errorf("access: %w", err)
+		return "", fmt.Errorf("hash the password: %w", err)
 	}
 	return string(hash), nil
 }
