@@ -13,17 +13,24 @@ import (
 	"strings"
 )
 
-// Config is what the demo's proxy runs with, after its listen line: the
+// Config is what the walk's proxy runs with, after its listen line: the
 // defaults, but quick, so that nobody waits for a demonstration.
-const Config = `retry_policies:
+const Config = quick + "    max_retries: 3\n" + rules
+
+// patient is the same for a reader's own calls, which outlast the outage that
+// the invitation proposes: 0.2 + 0.4 + 0.8 + 1.6 + 2 + 2 seconds.
+const patient = quick + "    max_retries: 6\n" + rules
+
+const quick = `retry_policies:
   - name: default
-    max_retries: 3
     base_delay: 200ms
     max_delay: 2s
     jitter: none
     per_try_timeout: 2s
     deadline: 20s
-breakers:
+`
+
+const rules = `breakers:
   host: {consecutive_failures: 5, open: 500ms, open_max: 1s}
 log: {level: error}
 `
@@ -73,6 +80,10 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.SetOutput(out)
+	f.Usage = func() {
+		fmt.Fprint(out, "usage: retryproxy demo [flags]\na proxy, a misbehaving upstream and a walk-through\n")
+		f.PrintDefaults()
+	}
 	f.BoolVar(&o.serve, "serve", false, "leave the proxy and the misbehaving upstream running for your own calls")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "with -serve: the proxy's `address`")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:9090", "with -serve: the `address` of the admin listener")
@@ -103,7 +114,7 @@ func walkThrough(ctx context.Context, out io.Writer, p proxy) error {
 		return err
 	}
 	defer func() { _ = u.Close() }()
-	addr, admin, stop, err := p.start(ctx, listenOn("127.0.0.1:0", "127.0.0.1:0"))
+	addr, admin, stop, err := p.start(ctx, listenOn("127.0.0.1:0", "127.0.0.1:0", Config))
 	if err != nil {
 		return err
 	}
@@ -126,7 +137,7 @@ func serve(ctx context.Context, out io.Writer, o options, p proxy) error {
 		return err
 	}
 	defer func() { _ = u.Close() }()
-	addr, admin, stop, err := p.start(ctx, listenOn(o.listen, o.admin))
+	addr, admin, stop, err := p.start(ctx, listenOn(o.listen, o.admin, patient))
 	if err != nil {
 		return err
 	}
@@ -136,8 +147,8 @@ func serve(ctx context.Context, out io.Writer, o options, p proxy) error {
 	return nil
 }
 
-func listenOn(proxy, admin string) string {
-	return fmt.Sprintf("listen: {proxy: %q, admin: %q}\n%s", proxy, admin, Config)
+func listenOn(proxy, admin, config string) string {
+	return fmt.Sprintf("listen: {proxy: %q, admin: %q}\n%s", proxy, admin, config)
 }
 
 // invitation is what -serve prints: lines to paste.
@@ -146,7 +157,8 @@ func invitation(proxy, admin, upstream string) string {
 		{"fails twice, then works", `"http://UP/fail/503?times=2"`},
 		{"an order without a key: not repeated", `-d item=1 "http://UP/order?lose=1"`},
 		{"the same with a key; run it twice", `-d item=1 -H "X-Idempotency-Key: k1" "http://UP/order?lose=1"`},
-		{"down for 5 seconds; then call /ok", `"http://UP/outage?for=5s"`},
+		{"down for 5 seconds; paste this line and the next one together", `"http://UP/outage?for=5s"`},
+		{"one call that waits the outage out", `"http://UP/ok"`},
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "proxy http://%s   admin http://%s   misbehaving upstream http://%s (its index lists what it does)\n", proxy, admin, upstream)

@@ -76,6 +76,9 @@ func TestRunServe(t *testing.T) {
 	if len(configs) != 2 || !strings.Contains(configs[0], `proxy: "127.0.0.1:18080", admin: "127.0.0.1:9090"`) {
 		t.Errorf("Run(-serve) used %q, want the address given and a stop", configs)
 	}
+	if !strings.Contains(configs[0], patient) || !strings.Contains(out.String(), "for=5s") || !strings.Contains(out.String(), `/ok"   # one call`) {
+		t.Errorf("Run(-serve) used %q and printed %q, want retries that outlast the outage it proposes, and the call", configs[0], out.String())
+	}
 	for _, want := range []string{"\nbash:\n  curl -i -x http://" + u.Addr(), "\nPowerShell:\n  curl.exe -i -x http://" + u.Addr()} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("Run(-serve) printed %q, want %q in it", out.String(), want)

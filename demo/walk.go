@@ -139,7 +139,7 @@ const (
 
 // outage: the breaker opens, calls wait it out.
 func (w *walk) outage(ctx context.Context) error {
-	w.title("An outage", fmt.Sprintf("The upstream is down for %v. %d bots call and fail, %d more call meanwhile.", downTime, crowd, crowd))
+	w.title("An outage", fmt.Sprintf("The upstream is down for %v. %d bots call and their first attempts fail, %d more call meanwhile.", downTime, crowd, crowd))
 	w.Upstream.Outage(downTime)
 	calls := make([]call, 2*crowd)
 	for i := range calls {
