@@ -271,12 +271,25 @@ func TestE2EExitCodes(t *testing.T) {
 	}
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	os.WriteFile(bad, []byte("listne: {}\nretry_policies: [{name: a, base_delay: 0}]\n"), 0o600)
+	open, noDir := filepath.Join(t.TempDir(), "open.yaml"), filepath.Join(t.TempDir(), "nodir.yaml")
+	os.WriteFile(open, []byte("listen: {proxy: 0.0.0.0:0, admin: 0.0.0.0:0}\n"), 0o600)
+	os.WriteFile(noDir, []byte("body: {dir: /does/not/exist}\n"), 0o600)
 	for _, tt := range []struct {
 		name string
 		args []string
 		code int
 		says []string
 	}{
+		{"-version", []string{"--version"}, 0, []string{"retryproxy"}},
+		{"serve takes no argument", []string{"serve", "my.yaml"}, 2, []string{`"my.yaml"`, "-config"}},
+		{"help of serve", []string{"serve", "-h"}, 0, []string{"usage: retryproxy serve [flags]\n", "adds a reverse route /prefix=url"}},
+		{"help of demo", []string{"demo", "-h"}, 0, []string{"usage: retryproxy demo [flags]\n"}},
+		{"a bad -listen", []string{"-listen", "nowhere"}, 2, []string{`-listen: "nowhere" must be an address`}},
+		{"a bad -route", []string{"-route", "/a=what"}, 2, []string{"-route /a=what: want a URL"}},
+		{"a bad -upgrade", []string{"-upgrade", "a b"}, 2, []string{"-upgrade a b: "}},
+		{"check beyond loopback", []string{"check", "-config", open}, 2, []string{"clients.allow", "admin.token"}},
+		{"check without a folder", []string{"check", "-config", noDir}, 2, []string{"body.dir", "/does/not/exist"}},
+		{"serve without a folder", []string{"serve", "-config", noDir}, 2, []string{"body.dir", "/does/not/exist"}},
 		{"version", []string{"version"}, 0, []string{"retryproxy"}},
 		{"help", []string{"help"}, 0, []string{"serve", "demo", "explain"}},
 		{"unknown command", []string{"frobnicate"}, 2, []string{"frobnicate"}},

@@ -43,16 +43,15 @@ type environment struct {
 // run executes one command and returns its exit code: 0, 1 failure, 2 usage or
 // configuration.
 func run(ctx context.Context, args []string, env environment) int {
-	if len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' && !asksHelp(args[0]) {
+	if len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' && !cli.IsCommand(args[0]) {
 		args = append([]string{"serve"}, args...) // flags alone are those of serve
 	}
 	return cli.Run(args, cli.Env{
 		Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
 		Version: version, Defaults: defaultConfig,
+		Check:   mayRun,
 		Serve:   func(args []string) int { return serve(ctx, args, env) },
 		Demo:    func(args []string) int { return runDemo(ctx, args, env) },
 		Explain: func(c *config.Config, q cli.Question) (any, error) { return explainOffline(c, q) },
 	})
 }
-
-func asksHelp(flag string) bool { return flag == "-h" || flag == "-help" || flag == "--help" }

@@ -25,7 +25,7 @@ func (a *app) apply(data []byte) error {
 	if err := a.config().CheckReload(next); err != nil {
 		return err
 	}
-	if err := mayListen(next); err != nil {
+	if err := mayRun(next); err != nil {
 		return err
 	}
 	settings, err := buildSettings(next, a.own())

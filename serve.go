@@ -41,16 +41,21 @@ func serve(ctx context.Context, args []string, env environment) int {
 	var f serveFlags
 	set := flag.NewFlagSet("serve", flag.ContinueOnError)
 	set.SetOutput(env.stderr)
+	set.Usage = func() { cli.CommandUsage(set) }
 	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
 	set.StringVar(&f.file, "f", "", "short for -config")
 	set.StringVar(&f.data, "data", "", "`directory` of a durable store (not in this version)")
-	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, over the file's")
-	set.Var(&f.routes, "route", "`/prefix=url` of a reverse route, over the file's; may be repeated")
-	set.Var(&f.upgrade, "upgrade", "`host` spoken to over TLS though the client says http; may be repeated")
+	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, in place of the file's")
+	set.Var(&f.routes, "route", "adds a reverse route `/prefix=url` to the file's; may be repeated")
+	set.Var(&f.upgrade, "upgrade", "adds a `host` that is spoken to over TLS though the client says http; may be repeated")
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
+		return 2
+	}
+	if set.NArg() > 0 {
+		fmt.Fprintf(env.stderr, "serve: unknown argument %q; a configuration file goes with -config\n", set.Arg(0))
 		return 2
 	}
 	if f.data != "" {
@@ -68,7 +73,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 		fmt.Fprintln(env.stderr, err)
 		return 2
 	}
-	if err := mayListen(cfg); err != nil {
+	if err := mayRun(cfg); err != nil {
 		fmt.Fprintln(env.stderr, err)
 		return 2
 	}
@@ -89,12 +94,23 @@ func serve(ctx context.Context, args []string, env environment) int {
 	return 0
 }
 
-// mayListen refuses to open the proxy, or its admin side, to others by accident.
-func mayListen(cfg *config.Config) error {
+// mayRun refuses to open the proxy, or its admin side, to others by accident, and
+// to start where the first large body would fail.
+func mayRun(cfg *config.Config) error {
 	return errors.Join(
 		access.CheckListeners(proxyAddrs(cfg), clientsConfig(cfg)),
 		access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token)),
+		takesFiles(cfg.Body.Dir),
 	)
+}
+
+// takesFiles says whether temporary files can be made in dir; empty: the system's.
+func takesFiles(dir string) error {
+	file, err := os.CreateTemp(dir, "retryproxy-check-*")
+	if err != nil {
+		return fmt.Errorf("body.dir: large bodies need a folder for temporary files: %w", err)
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
 // read gives the file, or the embedded default.
@@ -113,10 +129,15 @@ func (f *serveFlags) read() (name string, data []byte, err error) {
 func (f *serveFlags) adjust(c *config.Config) {
 	if f.listen != "" {
 		c.Listen.Proxy = f.listen
+		c.SetByFlag("listen.proxy", "-listen")
+	}
+	for i, host := range f.upgrade {
+		c.SetByFlag(fmt.Sprintf("upgrade_to_https[%d]", len(c.UpgradeToHTTPS)+i), "-upgrade "+host)
 	}
 	c.UpgradeToHTTPS = append(c.UpgradeToHTTPS, f.upgrade...)
 	for _, text := range f.routes {
 		prefix, upstream, _ := strings.Cut(text, "=")
+		c.SetByFlag(fmt.Sprintf("routes[%d]", len(c.Routes)), "-route "+text)
 		c.Routes = append(c.Routes, config.Route{Name: prefix, Prefix: prefix, Upstreams: []string{upstream}, StripPrefix: true})
 	}
 }

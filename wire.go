@@ -88,7 +88,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a := &app{options: o, life: hard}
 	a.cfg.Store(cfg)
 	if a.listen == nil {
-		a.listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+		a.listen = listenTCP
 	}
 	if a.level == nil {
 		a.level = new(slog.LevelVar)
@@ -97,7 +97,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.metrics = telemetry.New(telemetry.Config{Version: version, Hosts: configuredHosts(cfg), HostLimit: hostLabels})
+	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
 	a.store = memory.New(storeConfig(cfg))
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
@@ -159,6 +159,15 @@ func (a *app) open() (err error) {
 	return err
 }
 
+// listenTCP takes an IPv4 address at its word: 0.0.0.0 is not :: as well.
+func listenTCP(addr string) (net.Listener, error) {
+	network := "tcp"
+	if at, err := netip.ParseAddrPort(addr); err == nil && at.Addr().Is4() {
+		network = "tcp4"
+	}
+	return net.Listen(network, addr)
+}
+
 // own are the addresses we listen on.
 func (a *app) own() (own addresses) {
 	for _, l := range a.proxies {
@@ -179,14 +188,14 @@ func addressOf(l net.Listener) netip.AddrPort {
 func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
-		Version: version, Proxy: a.proxies[0].Addr().String(), Admin: cfg.Listen.Admin, Health: cfg.Listen.Health,
+		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: cfg.Listen.Admin, Health: cfg.Listen.Health,
 		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: true, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
 	}
 	for _, r := range cfg.Routes {
-		i.Routes = append(i.Routes, cli.Route{From: r.Host + r.Prefix, To: strings.Join(r.Upstreams, ", ")})
+		i.Routes = append(i.Routes, cli.Route{Host: r.Host, Prefix: r.Prefix, To: strings.Join(r.Upstreams, ", ")})
 	}
 	return i
 }

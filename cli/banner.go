@@ -3,12 +3,14 @@ package cli
 import (
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"strings"
 )
 
 // Info is what the start banner tells.
 type Info struct {
-	Version  string
+	Version  string   // as VersionName gives it
 	Config   string   // file; empty: the built-in configuration
 	Proxy    string   // address that is listened on
 	Admin    string   // empty: none
@@ -21,8 +23,16 @@ type Info struct {
 	Warnings []string
 }
 
-// Route is one way of the reverse mode.
-type Route struct{ From, To string }
+// Route is one way of the reverse mode; Host or Prefix may be empty.
+type Route struct{ Host, Prefix, To string }
+
+// from says what to call.
+func (r Route) from(at string) string {
+	if r.Host == "" {
+		return at + r.Prefix
+	}
+	return at + r.Prefix + " with Host: " + r.Host
+}
 
 // Banner says where the proxy listens and what to paste to use it.
 func Banner(w io.Writer, i Info) {
@@ -32,11 +42,11 @@ func Banner(w io.Writer, i Info) {
 	if from == "" {
 		from = "the built-in configuration (retryproxy check prints it)"
 	}
-	line("retryproxy %s on %s", shortVersion(i.Version), from)
+	line("retryproxy %s on %s", i.Version, from)
 	at := "http://" + dialable(i.Proxy)
-	for _, l := range [...][2]string{{"proxy", at}, {"admin", i.Admin}, {"health", i.Health}} {
+	for _, l := range [...][2]string{{"proxy", i.Proxy}, {"admin", i.Admin}, {"health", i.Health}} {
 		if l[1] != "" {
-			line("  %-7s %s", l[0], withScheme(l[1]))
+			line("  %-7s %s", l[0], withScheme(l[1])+everywhere(l[1]))
 		}
 	}
 	for _, l := range i.Extra {
@@ -44,7 +54,7 @@ func Banner(w io.Writer, i Info) {
 	}
 	b.WriteString(paste(at, i.Users))
 	for _, r := range i.Routes {
-		line("  route   %s  ->  %s", at+r.From, r.To)
+		line("  route   %s  ->  %s", r.from(at), r.To)
 	}
 	if len(i.Upgrade) > 0 {
 		line("  For full retries of https platforms call http://, TLS is spoken upstream: %s", strings.Join(i.Upgrade, ", "))
@@ -59,11 +69,15 @@ func Banner(w io.Writer, i Info) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-func withScheme(addr string) string {
-	if strings.Contains(addr, "://") {
-		return addr
+func withScheme(addr string) string { return "http://" + dialable(addr) }
+
+// everywhere tells of a listener that is not on one address only.
+func everywhere(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
+		return ""
 	}
-	return "http://" + dialable(addr)
+	return " (listens on all addresses: " + addr + ")"
 }
 
 // paste are the lines that make clients use the proxy. curl reads http_proxy in

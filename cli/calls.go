@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -51,12 +52,18 @@ func Calls(args []string, env Env) int {
 	r := f.remote()
 	query := url.Values{}
 	for name, help := range map[string]string{
-		"shop": "only of this `shop`", "host": "only to this `host`, with or without a port",
-		"state": "only in this `state`: running, waiting, done", "task_type": "only of this `type`",
+		"shop": "only of this `shop`", "host": "only to this `host`, with or without a port", "task_type": "only of this `type`",
 	} {
 		f.Func(strings.ReplaceAll(name, "_", "-"), help, func(v string) error { query.Set(name, v); return nil })
 	}
-	limit := f.Uint("limit", 50, "at most so `many`")
+	f.Func("state", "only in this `state`: running, waiting, done", func(v string) error {
+		if v != "running" && v != "waiting" && v != "done" {
+			return errors.New("want running, waiting or done")
+		}
+		query.Set("state", v)
+		return nil
+	})
+	limit := f.Uint("limit", 50, "at most `n` calls")
 	raw := f.Bool("json", false, "print the JSON of the admin API")
 	if _, code, ok := f.parse(args, 0, 0); !ok {
 		return code

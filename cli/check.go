@@ -36,6 +36,13 @@ func Check(args []string, env Env) int {
 		fmt.Fprintln(env.Stderr, err)
 		return Usage
 	}
+	if env.Check != nil {
+		err = env.Check(c)
+	}
+	if err != nil {
+		fmt.Fprintln(env.Stderr, err)
+		return Usage
+	}
 	for _, w := range c.Warnings() {
 		fmt.Fprintln(env.Stderr, "warning:", w)
 	}

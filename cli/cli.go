@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"retryproxy/config"
@@ -30,6 +31,9 @@ type Env struct {
 	Version        string // set by -ldflags; empty: the build info's
 	Defaults       []byte // the built-in configuration
 
+	// Check says why serve would refuse to run a valid configuration here. May be nil.
+	Check func(c *config.Config) error
+
 	Serve, Demo func(args []string) int
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
@@ -46,28 +50,28 @@ type Question struct {
 
 // command is one line of the usage. Without run it belongs to a later version.
 type command struct {
-	name, args, help string
-	run              func(args []string, env Env) int
+	name, flags, args, help string
+	run                     func(args []string, env Env) int
 }
 
 func commands() []command {
 	return []command{
-		{"serve", "[-config f] [-listen a] [-route /p=url] [-upgrade host]", "run the proxy", serve},
-		{"demo", "[-serve]", "a proxy, a misbehaving upstream and a walk-through", demo},
-		{"check", "[-config f]", "check a configuration and print it with all defaults", Check},
-		{"explain", "[-config f | -admin a] [-json] [-X M] [-H h] [-d body] URL", "what would become of a call, without making it", Explain},
-		{"health", "[-admin a]", "ask a running proxy whether it takes calls", Health},
-		{"calls", "[-shop s] [-host h] [-state s] [-task-type t] [-limit n] [-json]", "waiting and recent calls of a running proxy", Calls},
-		{"why", "ID|KEY", "what became of a call, decision by decision", Why},
-		{"retries", "[on|off|observe] [-for 30m] [-host h] [-shop s] [-task-type t]", "show or turn the switch of a running proxy", Retries},
-		{"hash-password", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
-		{"version", "", "print the version", Version},
-		{"ca", "", "certificates for opening tunnels", nil},
-		{"doctor", "", "find out why calls fail", nil},
-		{"deadletters", "", "calls that were given up", nil},
-		{"preset", "", "test a preset", nil},
-		{"report", "", "what retries saved", nil},
-		{"simulate", "", "try a policy on a simulated outage", nil},
+		{"serve", "[-config file] [-listen address] [-route /prefix=url] [-upgrade host]", "", "run the proxy", serve},
+		{"demo", "[-serve]", "", "a proxy, a misbehaving upstream and a walk-through", demo},
+		{"check", "[-config file]", "", "check a configuration and print it with all defaults", Check},
+		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body]", "URL", "what would become of a call, without making it", Explain},
+		{"health", "[-admin address]", "", "ask a running proxy whether it takes calls", Health},
+		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
+		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
+		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
+		{"version", "", "", "print the version", Version},
+		{"ca", "", "", "certificates for opening tunnels", nil},
+		{"doctor", "", "", "find out why calls fail", nil},
+		{"deadletters", "", "", "calls that were given up", nil},
+		{"preset", "", "", "test a preset", nil},
+		{"report", "", "", "what retries saved", nil},
+		{"simulate", "", "", "try a policy on a simulated outage", nil},
 	}
 }
 
@@ -80,18 +84,36 @@ func Run(args []string, env Env) int {
 	case "help", "-h", "-help", "--help":
 		PrintUsage(env.Stdout)
 		return OK
+	case "-version", "--version":
+		return Version(args[1:], env)
 	}
-	for _, c := range commands() {
-		if c.name != args[0] {
-			continue
-		}
-		if c.run == nil {
-			return env.wrong("%s: not in this version", c.name)
-		}
-		return c.run(args[1:], env)
+	c := find(args[0])
+	switch {
+	case c == nil:
+		PrintUsage(env.Stderr)
+		return env.wrong("%q is not a command", args[0])
+	case c.run == nil:
+		return env.wrong("%s: not in this version", c.name)
 	}
-	PrintUsage(env.Stderr)
-	return env.wrong("%q is not a command", args[0])
+	return c.run(args[1:], env)
+}
+
+// IsCommand says whether a flag in the place of the command is one: help or version.
+func IsCommand(flag string) bool {
+	switch flag {
+	case "-h", "-help", "--help", "-version", "--version":
+		return true
+	}
+	return false
+}
+
+// find gives the command of that name; nil: there is none.
+func find(name string) *command {
+	all := commands()
+	if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
+		return &all[i]
+	}
+	return nil
 }
 
 func serve(args []string, env Env) int { return env.Serve(args) }
@@ -99,13 +121,13 @@ func demo(args []string, env Env) int  { return env.Demo(args) }
 
 // PrintUsage lists all commands.
 func PrintUsage(w io.Writer) {
-	fmt.Fprint(w, "retryproxy stands before upstreams and repeats calls that failed for a passing reason.\n\nUsage: retryproxy COMMAND\n\n")
+	fmt.Fprint(w, "retryproxy stands before upstreams and repeats calls that failed for a passing reason.\n\nusage: retryproxy COMMAND [flags] [ARGS]\n\n")
 	for _, c := range commands() {
 		help := c.help
 		if c.run == nil {
 			help += " (not in this version)"
 		}
-		fmt.Fprintf(w, "  %s\n      %s\n", strings.TrimSpace(c.name+" "+c.args), help)
+		fmt.Fprintf(w, "  %s\n      %s\n", words(c.name, c.flags, c.args), help)
 	}
 	fmt.Fprint(w, `
 Commands about a running proxy ask its admin listener: -admin host:port, else
@@ -113,6 +135,21 @@ RETRYPROXY_ADMIN, else the one of the configuration (-config f, else the
 built-in one). A token comes from RETRYPROXY_TOKEN or the configuration.
 Exit codes: 0 well, 1 failure, 2 wrong usage or configuration.
 `)
+}
+
+// CommandUsage prints the usage of a command, named as its flags are: one line,
+// what it does, its flags.
+func CommandUsage(set *flag.FlagSet) {
+	c := find(set.Name())
+	flags := ""
+	set.VisitAll(func(*flag.Flag) { flags = "[flags]" })
+	fmt.Fprintf(set.Output(), "usage: retryproxy %s\n%s\n", words(c.name, flags, c.args), c.help)
+	set.PrintDefaults()
+}
+
+// words joins what is there.
+func words(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), " ")
 }
 
 // wrong reports wrong usage.
@@ -142,8 +179,9 @@ type flags struct {
 }
 
 func newFlags(name string, env Env) flags {
-	f := flag.NewFlagSet("retryproxy "+name, flag.ContinueOnError)
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(env.Stderr)
+	f.Usage = func() { CommandUsage(f) }
 	return flags{f, env}
 }
 
@@ -163,7 +201,7 @@ func (f flags) parse(args []string, least, most int) (rest []string, code int, o
 	}
 	if len(rest) < least || len(rest) > most {
 		f.Usage()
-		return nil, f.env.wrong("%s: want %s", strings.TrimPrefix(f.Name(), "retryproxy "), wanted(least, most)), false
+		return nil, f.env.wrong("%s: want %s", f.Name(), wanted(least, most)), false
 	}
 	return rest, OK, true
 }

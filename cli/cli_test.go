@@ -2,12 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"retryproxy/config"
 )
 
 // defaults is the built-in configuration.
@@ -54,15 +57,23 @@ func TestUsage(t *testing.T) {
 		stderr string
 	}{
 		{"help", []string{"help"}, OK, "hash-password", ""},
-		{"-h", []string{"-h"}, OK, "Usage: retryproxy COMMAND", ""},
+		{"-h", []string{"-h"}, OK, "usage: retryproxy COMMAND [flags] [ARGS]", ""},
 		{"unknown command", []string{"fly"}, Usage, "", `"fly" is not a command`},
 		{"later", []string{"simulate", "-x"}, Usage, "", "simulate: not in this version"},
 		{"later too", []string{"doctor"}, Usage, "", "doctor: not in this version"},
 		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
-		{"help of a command", []string{"calls", "-h"}, OK, "", "-shop"},
+		{"help of a command", []string{"calls", "-h"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
+		{"help with arguments", []string{"explain", "-h"}, OK, "", "usage: retryproxy explain [flags] URL\n"},
+		{"help without flags", []string{"version", "-h"}, OK, "", "usage: retryproxy version\n"},
+		{"placeholder of a number", []string{"calls", "-h"}, OK, "", "-limit n\n"},
+		{"placeholder of a time", []string{"retries", "-h"}, OK, "", "-for 30m\n"},
+		{"configuration to explain by", []string{"explain", "-h"}, OK, "", "-config file\n    \tthe configuration file to explain by"},
+		{"unknown state", []string{"calls", "-state", "bogus"}, Usage, "", "want running, waiting or done"},
 		{"too many arguments", []string{"check", "a", "b"}, Usage, "", "check: want no argument"},
 		{"too few arguments", []string{"why"}, Usage, "", "why: want one argument"},
 		{"version", []string{"version"}, OK, "retryproxy v1.2.3 (go", ""},
+		{"-version", []string{"-version"}, OK, "retryproxy v1.2.3 (go", ""},
+		{"--version", []string{"--version"}, OK, "retryproxy v1.2.3 (go", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -118,6 +129,25 @@ func TestCheckTellsAllFaults(t *testing.T) {
 	}
 }
 
+func TestCheckTellsWhatServeWouldRefuse(t *testing.T) {
+	refuse := func(e *Env) {
+		e.Check = func(c *config.Config) error { return fmt.Errorf("not on %s", c.Listen.Proxy) }
+	}
+	code, stdout, stderr := typed(t, refuse, "check", "-config", file(t, "listen: {proxy: 0.0.0.0:8080}\n"))
+	if code != Usage || stdout != "" || stderr != "not on 0.0.0.0:8080\n" {
+		t.Errorf("check of what may not run = %d %q %q, want 2 and why", code, stdout, stderr)
+	}
+}
+
+func TestVersionIsNeverEmpty(t *testing.T) {
+	if got := VersionName(""); got == "" {
+		t.Error("VersionName() is empty, want what the build knows")
+	}
+	if got := VersionName("v1"); got != "v1" {
+		t.Errorf("VersionName(v1) = %s, want v1", got)
+	}
+}
+
 func TestHashPassword(t *testing.T) {
 	for _, input := range []string{"open sesame\r\n", "open sesame"} {
 		code, stdout, stderr := typed(t, func(e *Env) { e.Stdin = strings.NewReader(input) }, "hash-password")
@@ -137,15 +167,16 @@ func TestBanner(t *testing.T) {
 	var out bytes.Buffer
 	Banner(&out, Info{
 		Version: "v1", Proxy: "0.0.0.0:8080", Admin: "127.0.0.1:9090", Extra: []string{"127.0.0.1:8117 (shop s17)"},
-		Routes: []Route{{"/pdd", "https://gw-api.pinduoduo.com"}}, Upgrade: []string{"gw-api.pinduoduo.com"},
+		Routes: []Route{{"", "/pdd", "https://gw-api.pinduoduo.com"}, {"api.local", "/v1", "http://b.test"}}, Upgrade: []string{"gw-api.pinduoduo.com"},
 		Memory: true, Warnings: []string{"beware"},
 	})
 	for _, want := range []string{
 		"retryproxy v1 on the built-in configuration",
-		"proxy   http://127.0.0.1:8080\n", "admin   http://127.0.0.1:9090\n", "127.0.0.1:8117 (shop s17)",
+		"proxy   http://127.0.0.1:8080 (listens on all addresses: 0.0.0.0:8080)\n", "admin   http://127.0.0.1:9090\n", "127.0.0.1:8117 (shop s17)",
 		"export http_proxy=http://127.0.0.1:8080 HTTP_PROXY=http://127.0.0.1:8080\n",
 		`$env:HTTP_PROXY = "http://127.0.0.1:8080"`, "curl -x http://127.0.0.1:8080 ",
-		"http://127.0.0.1:8080/pdd  ->  https://gw-api.pinduoduo.com", "a restart forgets them", "warning: beware",
+		"http://127.0.0.1:8080/pdd  ->  https://gw-api.pinduoduo.com", "http://127.0.0.1:8080/v1 with Host: api.local  ->  http://b.test",
+		"a restart forgets them", "warning: beware",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("banner = %s, want %q in it", out.String(), want)
@@ -154,7 +185,7 @@ func TestBanner(t *testing.T) {
 	out.Reset()
 	Banner(&out, Info{Proxy: "[::]:8080", Config: "my.yaml", Users: true})
 	text := out.String()
-	if !strings.Contains(text, "curl -x http://USER:PASSWORD@[::1]:8080 ") || !strings.Contains(text, "on my.yaml\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {
+	if !strings.Contains(text, "curl -x http://USER:PASSWORD@127.0.0.1:8080 ") || !strings.Contains(text, "on my.yaml\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {
 		t.Errorf("banner = %s, want credentials, my.yaml, and neither admin nor memory", text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,7 +32,7 @@ type remote struct{ admin, config *string }
 
 func (f flags) remote() remote {
 	return remote{
-		f.String("admin", "", "`address` of the admin listener"),
+		f.String("admin", "", "`address` of the admin listener; a port alone is one of this machine"),
 		f.String("config", "", "configuration `file` that names the admin listener and its token"),
 	}
 }
@@ -74,18 +75,18 @@ func newClient(addr, token string) (*client, error) {
 	return &client{base, token, http.Client{Timeout: askFor, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
 }
 
-// dialable turns an address to listen on into one to call: any address is loopback.
+// dialable turns an address to listen on into one to call: all addresses are
+// 127.0.0.1, which [::] includes. A port alone is one of this machine.
 func dialable(addr string) string {
+	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
+		addr = ":" + addr
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return addr
 	}
-	ip, err := netip.ParseAddr(host)
-	switch {
-	case host == "" || err == nil && ip.IsUnspecified() && ip.Unmap().Is4():
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
-	case err == nil && ip.IsUnspecified():
-		host = "::1"
 	}
 	return net.JoinHostPort(host, port)
 }

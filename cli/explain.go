@@ -71,6 +71,8 @@ type wouldLead struct {
 func Explain(args []string, env Env) int {
 	f := newFlags("explain", env)
 	r := f.remote()
+	f.Lookup("config").Usage = "the configuration `file` to explain by; without it the built-in one. With -admin only the admin token comes from it"
+	f.Lookup("admin").Usage = "ask the running proxy whose admin listener has this `address` instead"
 	q := Question{}
 	f.StringVar(&q.Method, "X", "", "the `method`; GET without it, POST with -d")
 	f.Func("H", "a `header` \"Name: value\"; may be repeated", q.addHeader)

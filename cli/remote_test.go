@@ -115,6 +115,7 @@ func TestHealth(t *testing.T) {
 		stderr string
 	}{
 		{"ready", "", []string{"-admin", ready}, OK, "ready\n", ""},
+		{"ready, by the port alone", "", []string{"-admin", ready[strings.LastIndexByte(ready, ':')+1:]}, OK, "ready\n", ""},
 		{"ready, as a URL", "", []string{"-admin", "http://" + ready + "/"}, OK, "ready\n", ""},
 		{"by environment", ready, nil, OK, "ready\n", ""},
 		{"by the health listener of the configuration", "", []string{"-config", config}, OK, "ready\n", ""},
@@ -143,7 +144,8 @@ func TestDialable(t *testing.T) {
 		{"127.0.0.1:9090", "127.0.0.1:9090"},
 		{"0.0.0.0:9090", "127.0.0.1:9090"},
 		{":9090", "127.0.0.1:9090"},
-		{"[::]:9090", "[::1]:9090"},
+		{"[::]:9090", "127.0.0.1:9090"},
+		{"9090", "127.0.0.1:9090"},
 		{"admin.example:9090", "admin.example:9090"},
 		{"nonsense", "nonsense"},
 	}

@@ -29,7 +29,7 @@ func Retries(args []string, env Env) int {
 	} {
 		f.Func(strings.ReplaceAll(name, "_", "-"), help, func(v string) error { match[name] = v; return nil })
 	}
-	duration := f.Duration("for", 0, "back to what it was after this `time`")
+	duration := f.Duration("for", 0, "back to what it was after this time, such as `30m`")
 	rest, code, ok := f.parse(args, 0, 1)
 	if !ok {
 		return code

@@ -16,8 +16,9 @@ func Version(args []string, env Env) int {
 	return OK
 }
 
-// shortVersion is the version alone.
-func shortVersion(set string) string {
+// VersionName is the version alone: the one set by -ldflags, else what the build
+// knows. It is never empty.
+func VersionName(set string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		set = cmp.Or(set, info.Main.Version)
 	}
@@ -26,7 +27,7 @@ func shortVersion(set string) string {
 
 // versionText is the version with what the build says about itself.
 func versionText(set string) string {
-	text := fmt.Sprintf("%s (%s, %s/%s", shortVersion(set), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	text := fmt.Sprintf("%s (%s, %s/%s", VersionName(set), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return text + ")"
