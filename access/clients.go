@@ -18,6 +18,9 @@ type ClientsConfig struct {
 	// Hosts are the names and addresses, beside the loopback ones, under which
 	// we are called: listen.hosts, the hosts of routes, addresses we listen on.
 	Hosts []string
+	// Mislabelled is called by Authenticate for each call whose user name is
+	// accepted but has a mistake in its labels (UserLabels); nil: for none.
+	Mislabelled func()
 }
 
 // User is a configured proxy user.
@@ -33,11 +36,12 @@ type Clients struct {
 	anywhere       bool // credentials alone decide
 	hosts          map[string]bool
 	logins         *logins // nil: no users are configured
+	mislabelled    func()
 }
 
 // NewClients builds the rules. It fails when a hash is none or a user is given twice.
 func NewClients(c ClientsConfig) (*Clients, error) {
-	out := &Clients{allow: unmapAll(c.Allow), trusted: unmapAll(c.Trusted), hosts: map[string]bool{}}
+	out := &Clients{allow: unmapAll(c.Allow), trusted: unmapAll(c.Trusted), hosts: map[string]bool{}, mislabelled: c.Mislabelled}
 	for _, h := range c.Hosts {
 		// 0.0.0.0 reaches us from any page of a browser on this machine.
 		if addr, err := netip.ParseAddr(hostName(h)); err != nil || !addr.IsUnspecified() {

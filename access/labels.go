@@ -12,18 +12,30 @@ import (
 // maxLabel bounds a label in bytes.
 const maxLabel = 128
 
-// ParseUserLabels reads labels from a proxy user name such as
-// "shop=17;task=order_ship;tier=vip", the way for bots that cannot set headers.
-// Other keys and plain words are left alone; ok says whether there was a label.
+// ParseUserLabels is UserLabels; ok says whether there was a label.
 func ParseUserLabels(name string) (labels attempt.Labels, ok bool) {
+	labels, _ = UserLabels(name)
+	return labels, labels != attempt.Labels{}
+}
+
+// UserLabels reads labels from a proxy user name such as
+// "shop=17;task=order_ship;tier=vip", the way for bots that cannot set headers.
+// Plain words are left alone. mistakes counts the parts with a "=" that gave no
+// label: another key, no value, or one with "," or "=" in it, which is two parts
+// with a wrong sign between them.
+func UserLabels(name string) (labels attempt.Labels, mistakes int) {
 	for part := range strings.SplitSeq(name, ";") {
-		key, value, _ := strings.Cut(part, "=")
+		key, value, found := strings.Cut(part, "=")
 		target := labelNamed(&labels, strings.TrimSpace(key))
-		if value = strings.TrimSpace(value); target != nil && value != "" {
-			*target, ok = value, true
+		value = strings.TrimSpace(value)
+		switch {
+		case target != nil && value != "" && !strings.ContainsAny(value, ",="):
+			*target = value
+		case found:
+			mistakes++
 		}
 	}
-	return labels, ok
+	return labels, mistakes
 }
 
 // labelNamed is the label that a key in a user name means; nil: none.

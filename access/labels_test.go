@@ -18,7 +18,9 @@ func TestParseUserLabels(t *testing.T) {
 		{"task_type=report;shop_tier=normal", attempt.Labels{ShopTier: "normal", TaskType: "report"}, true},
 		{" shop = 17 ; ", attempt.Labels{Shop: "17"}, true},
 		{"bot1;shop=17", attempt.Labels{Shop: "17"}, true},
-		{"shop=a=b", attempt.Labels{Shop: "a=b"}, true},
+		{"shop=a=b", attempt.Labels{}, false},
+		{"shop=17,task=x", attempt.Labels{}, false},
+		{"shop=17,18;tier=vip", attempt.Labels{ShopTier: "vip"}, true},
 		{"shop=1;shop=2", attempt.Labels{Shop: "2"}, true},
 		{"bot1", attempt.Labels{}, false},
 		{"shop", attempt.Labels{}, false},
@@ -30,6 +32,50 @@ func TestParseUserLabels(t *testing.T) {
 		got, ok := ParseUserLabels(c.name)
 		if got != c.want || ok != c.ok {
 			t.Errorf("ParseUserLabels(%q) = %+v, %v, want %+v, %v", c.name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestUserLabelsCountsMistakes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want int
+	}{
+		{"shop=17;task=x", 0},
+		{"bot1", 0},
+		{"bot1;shop=17;", 0},
+		{"", 0},
+		{"shop=17,task=x", 1},
+		{"shop=17 task=x", 1},
+		{"shop=1=2;tier=a,b;task=x", 2},
+		{"shoop=17", 1},
+		{"shop=", 1},
+	} {
+		if labels, got := UserLabels(c.name); got != c.want {
+			t.Errorf("UserLabels(%q) = %+v with %d mistakes, want %d", c.name, labels, got, c.want)
+		}
+	}
+}
+
+func TestMistakesInUserNamesAreTold(t *testing.T) {
+	told := 0
+	users := []User{{Name: "bot", Hash: quick(t, "pw")}}
+	for _, c := range []struct {
+		users    []User
+		userinfo string
+		want     int
+	}{
+		{nil, "shop=17,task=x:y", 1},
+		{nil, "shop=17;task=x:y", 0},
+		{users, "bot;shop=17,task=x:pw", 1},
+		{users, "bot;shop=17:pw", 0},
+		{users, "bot;shop=17,task=x:wrong", 0},
+	} {
+		told = 0
+		clients := newClients(t, ClientsConfig{Users: c.users, Mislabelled: func() { told++ }})
+		_, _, _ = clients.Authenticate(basic(c.userinfo))
+		if told != c.want {
+			t.Errorf("%q was told %d times, want %d", c.userinfo, told, c.want)
 		}
 	}
 }

@@ -96,8 +96,7 @@ func (c *Clients) Authenticate(proxyAuthorization string) (User, attempt.Labels,
 	}
 	name, password, ok := parseBasic(proxyAuthorization)
 	if c.logins == nil {
-		labels, _ := ParseUserLabels(name)
-		return User{}, labels, nil
+		return User{}, c.labels(name), nil
 	}
 	if !ok {
 		return User{}, attempt.Labels{}, ErrAuth
@@ -107,8 +106,16 @@ func (c *Clients) Authenticate(proxyAuthorization string) (User, attempt.Labels,
 	if err != nil {
 		return User{}, attempt.Labels{}, err
 	}
-	labels, _ := ParseUserLabels(rest)
-	return u, labels, nil
+	return u, c.labels(rest), nil
+}
+
+// labels are those in a user name. Mistakes are told.
+func (c *Clients) labels(name string) attempt.Labels {
+	labels, mistakes := UserLabels(name)
+	if mistakes > 0 && c.mislabelled != nil {
+		c.mislabelled()
+	}
+	return labels
 }
 
 // parseBasic reads "Basic base64(name:password)" (RFC 7617).
