@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"retryproxy/admin"
@@ -81,7 +82,11 @@ func (a *app) orderSwitch(s admin.Switch) error {
 		return err
 	}
 	a.proxy.SetSwitch(sw)
-	a.log.Warn("the retry switch was turned by an operator", "default", s.Default, "scopes", len(s.Scopes))
+	rules := make([]string, len(s.Scopes))
+	for i, scope := range s.Scopes {
+		rules[i] = scope.String()
+	}
+	a.log.Warn("the retry switch was turned by an operator", "default", s.Default, "scopes", strings.Join(rules, "; "))
 	return nil
 }
 

@@ -410,6 +410,15 @@ func TestSwitchOrders(t *testing.T) {
 		},
 		{"everybody", "", `{"value":"off"}`, 200, Switch{"off", old.Scopes[:2]}},
 		{"an empty pattern list is everybody", "", `{"value":"off","match":{"host":[]}}`, 200, Switch{"off", old.Scopes[:2]}},
+		{"on for everybody ends all exceptions", "", `{"value":"on"}`, 200, Switch{"on", nil}},
+		{
+			"on for a shop undoes its exception", "", `{"value":"on","match":{"shop":"9"}}`, 200,
+			Switch{"on", []Scope{{host, "on", time.Time{}}}},
+		},
+		{
+			"on for a host stays before the exceptions of others", "", `{"value":"on","match":{"host":"a.test"}}`, 200,
+			Switch{"on", []Scope{{host, "on", time.Time{}}, old.Scopes[0]}},
+		},
 		{"bad value", "", `{"value":"maybe"}`, 400, old},
 		{"bad default", "", `{"default":"perhaps"}`, 400, old},
 		{"both forms", "", `{"default":"on","value":"off"}`, 400, old},
@@ -437,6 +446,49 @@ func TestSwitchOrders(t *testing.T) {
 	}
 }
 
+func TestOnIsNoRuleWhereAllIsOn(t *testing.T) {
+	f := newFake()
+	f.sw = Switch{Default: "on"}
+	for range 2 {
+		exchange(t, New(f.deps()), "PUT", "/api/v1/retries", `{"value":"on","match":{"host":"a.test"}}`)
+	}
+	if len(f.sw.Scopes) != 0 {
+		t.Errorf("scopes after on for a host where all is on = %v, want none", f.sw.Scopes)
+	}
+	f.sw = Switch{Default: "off"}
+	exchange(t, New(f.deps()), "PUT", "/api/v1/retries", `{"value":"on","match":{"host":"a.test"}}`)
+	if len(f.sw.Scopes) != 1 {
+		t.Errorf("scopes after on for a host where all is off = %v, want that one", f.sw.Scopes)
+	}
+}
+
+func TestEndedScopesAreNotShown(t *testing.T) {
+	f := newFake()
+	f.sw = Switch{"on", []Scope{{policy.Match{}, "off", began}}}
+	if _, _, body := exchange(t, New(f.deps()), "GET", "/api/v1/retries", ""); !strings.Contains(body, `"scopes": []`) {
+		t.Errorf("GET retries = %s, want no scope that ended", body)
+	}
+}
+
+func TestScopeInWords(t *testing.T) {
+	tests := []struct {
+		scope Scope
+		want  string
+	}{
+		{Scope{Value: "off"}, "off for every call"},
+		{Scope{policy.Match{Host: []string{"a", "b"}, Shop: []string{"9"}}, "observe", time.Time{}}, "observe for host a|b, shop 9"},
+		{
+			Scope{policy.Match{Hours: []policy.HourRange{{From: 2, To: 6}}}, "off", time.Date(2026, 12, 1, 2, 0, 0, 0, time.UTC)},
+			"off for hour_range 2-6 until 2026-12-01T02:00:00Z",
+		},
+	}
+	for _, test := range tests {
+		if got := test.scope.String(); got != test.want {
+			t.Errorf("String(%+v) = %q, want %q", test.scope.Match, got, test.want)
+		}
+	}
+}
+
 func TestSwitchTimer(t *testing.T) {
 	for _, body := range []string{`{"value":"off"}`, `{"default":"off"}`} {
 		f := newFake()
@@ -452,7 +504,7 @@ func TestSwitchTimer(t *testing.T) {
 		}
 		// Turning it on again by hand ends the timer too.
 		exchange(t, New(f.deps()), "PUT", "/api/v1/retries", `{"value":"on"}`)
-		if diff := cmp.Diff(Switch{Default: "on", Scopes: []Scope{}}, f.sw); diff != "" {
+		if diff := cmp.Diff(Switch{Default: "on"}, f.sw); diff != "" {
 			t.Errorf("switch after on (-want +got):\n%s", diff)
 		}
 	}

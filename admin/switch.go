@@ -74,10 +74,7 @@ func (p *patterns) UnmarshalJSON(b []byte) error {
 // MarshalJSON writes the scope as the configuration spells it.
 func (s Scope) MarshalJSON() ([]byte, error) {
 	m := s.Match
-	t := matchText{m.TaskType, m.Shop, m.ShopTier, m.Host, m.Path, m.Method, nil}
-	for _, h := range m.Hours {
-		t.HourRange = append(t.HourRange, fmt.Sprintf("%d-%d", h.From, h.To))
-	}
+	t := matchText{m.TaskType, m.Shop, m.ShopTier, m.Host, m.Path, m.Method, hourTexts(m.Hours)}
 	return json.Marshal(scopeText{t, s.Value, s.Until})
 }
 
@@ -140,21 +137,76 @@ func (o *order) apply(now Switch, until, at time.Time) (Switch, error) {
 }
 
 // one puts one value first, in the place of an older one for the same calls.
-// Scopes whose time is over are dropped.
+// Scopes whose time is over are dropped. On for every call ends all exceptions.
 func (o *order) one(now Switch, at time.Time) (Switch, error) {
 	one, err := o.scope()
 	if err != nil {
 		return now, err
 	}
-	next := Switch{now.Default, slices.DeleteFunc(slices.Clone(now.Scopes), func(s Scope) bool {
-		return !s.Until.IsZero() && !at.Before(s.Until) || reflect.DeepEqual(s.Match, one.Match)
-	})}
-	if one.Until.IsZero() && reflect.DeepEqual(one.Match, policy.Match{}) {
+	same := func(s Scope) bool { return reflect.DeepEqual(s.Match, one.Match) }
+	next := Switch{now.Default, slices.DeleteFunc(now.inForce(at), same)}
+	switch lasting := one.Until.IsZero(); {
+	case lasting && one.forAll() && one.Value == "on":
+		return Switch{Default: "on"}, nil
+	case lasting && one.forAll():
 		next.Default = one.Value
+		return next, nil
+	case lasting && one.Value == now.Default && !one.needed(now.Scopes, next.Scopes):
 		return next, nil
 	}
 	next.Scopes = slices.Insert(next.Scopes, 0, one)
 	return next, nil
+}
+
+// needed says whether an order for the default's own value has to be a rule: not
+// when it undoes an exception for the same calls, nor where no other is left.
+func (s Scope) needed(old, left []Scope) bool {
+	exception := func(c Scope) bool { return c.Value != s.Value }
+	if slices.ContainsFunc(old, func(c Scope) bool { return exception(c) && reflect.DeepEqual(c.Match, s.Match) }) {
+		return false
+	}
+	return slices.ContainsFunc(left, exception)
+}
+
+// inForce are the scopes whose time is not over, as a list of their own.
+func (s Switch) inForce(at time.Time) []Scope {
+	return slices.DeleteFunc(slices.Clone(s.Scopes), func(c Scope) bool { return !c.Until.IsZero() && !at.Before(c.Until) })
+}
+
+// forAll says whether the scope is for every call.
+func (s Scope) forAll() bool { return reflect.DeepEqual(s.Match, policy.Match{}) }
+
+// String says it as an operator would: off for host a.test until a time.
+func (s Scope) String() string {
+	var parts []string
+	for _, m := range [...]struct {
+		key      string
+		patterns []string
+	}{
+		{"host", s.Match.Host},
+		{"shop", s.Match.Shop},
+		{"shop_tier", s.Match.ShopTier},
+		{"task_type", s.Match.TaskType},
+		{"path", s.Match.Path},
+		{"method", s.Match.Method},
+		{"hour_range", hourTexts(s.Match.Hours)},
+	} {
+		if len(m.patterns) > 0 {
+			parts = append(parts, m.key+" "+strings.Join(m.patterns, "|"))
+		}
+	}
+	text := s.Value + " for " + cmp.Or(strings.Join(parts, ", "), "every call")
+	if !s.Until.IsZero() {
+		text += " until " + s.Until.Format(time.RFC3339)
+	}
+	return text
+}
+
+func hourTexts(hours []policy.HourRange) (out []string) {
+	for _, h := range hours {
+		out = append(out, fmt.Sprintf("%d-%d", h.From, h.To))
+	}
+	return out
 }
 
 // whole is the switch as the order says, nothing of the old one.
@@ -175,7 +227,7 @@ func (o *order) whole() (Switch, error) {
 
 func (s *server) showRetries(w http.ResponseWriter, _ *http.Request) {
 	sw := s.Retries()
-	if sw.Scopes == nil {
+	if sw.Scopes = sw.inForce(time.Now()); sw.Scopes == nil {
 		sw.Scopes = []Scope{}
 	}
 	show(w, sw)

@@ -243,11 +243,13 @@ func TestRetries(t *testing.T) {
 		code int
 		want string
 	}{
-		{"show", nil, OK, "on\n"},
+		{"show", nil, OK, "on for every call\n"},
 		{"off for a host for a while", []string{"off", "-for", "30m", "-host", "a.test"}, OK, "off for host a.test until "},
 		{"observe a shop", []string{"observe", "-shop", "9", "-task-type", "report"}, OK, "observe for shop 9, task_type report\n"},
 		{"show again", nil, OK, "on for all others\n"},
 		{"off", []string{"off"}, OK, "off for all others\n"},
+		{"on where others are on, too", []string{"on", "-host", "c.test"}, OK, "on for host c.test\n"},
+		{"as before", []string{"off", "-host", "c.test"}, OK, "off for all others\n"},
 		{"wrong value", []string{"maybe"}, Usage, "want on, off or observe"},
 		{"no value", []string{"-host", "a.test"}, Usage, "want on, off or observe"},
 		{"wrong time", []string{"off", "-for", "-1s"}, Failure, "want a duration"},
@@ -263,6 +265,34 @@ func TestRetries(t *testing.T) {
 	}
 	if want := (policy.Match{Shop: []string{"9"}, TaskType: []string{"report"}}); sw.Scopes[0].Match.Shop[0] != want.Shop[0] {
 		t.Errorf("scope = %+v, want %+v", sw.Scopes[0].Match, want)
+	}
+}
+
+func TestSwitchInWords(t *testing.T) {
+	later := time.Now().Add(time.Hour)
+	until := " until " + later.Format(time.DateTime) + "\n"
+	shop := policy.Match{Shop: []string{"9"}}
+	tests := []struct {
+		name string
+		sw   admin.Switch
+		want string
+	}{
+		{"plain", admin.Switch{Default: "on"}, "on for every call\n"},
+		{"a timer for all", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off", Until: later}}}, "off for every call" + until + "then on for every call\n"},
+		{
+			"a timer for all before a rule", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off", Until: later}, {Match: shop, Value: "observe"}}},
+			"off for every call" + until + "then observe for shop 9\nthen on for all others\n",
+		},
+		{"a rule for all before others", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off"}, {Match: shop, Value: "observe"}}}, "off for every call\n"},
+	}
+	for _, test := range tests {
+		if _, stdout, stderr := typed(t, withToken, "retries", "-admin", running(t, &test.sw, "")); stdout != test.want {
+			t.Errorf("%s: retries = %q %q, want %q", test.name, stdout, stderr, test.want)
+		}
+	}
+	sw := admin.Switch{Default: "off", Scopes: []admin.Scope{{Match: shop, Value: "observe"}, {Value: "off", Until: later}}}
+	if _, stdout, _ := typed(t, withToken, "retries", "on", "-admin", running(t, &sw, "")); stdout != "on for every call\n" {
+		t.Errorf("retries on = %q, want on for every call", stdout)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,8 +68,10 @@ func (c *client) turn(value []string, match map[string]string, d time.Duration) 
 	return c.do("PUT", path, map[string]any{"value": value[0], "match": match})
 }
 
-// print writes the switch, the rules that come first first.
+// print writes the switch, the rules that come first first. What follows a rule
+// for every call holds when that ends, if it does.
 func (s *switchView) print(w io.Writer) {
+	others, then := " for every call", ""
 	for _, c := range s.Scopes {
 		var parts []string
 		for _, key := range [...]string{"host", "shop", "shop_tier", "task_type", "path", "method", "hour_range"} {
@@ -76,18 +79,19 @@ func (s *switchView) print(w io.Writer) {
 				parts = append(parts, key+" "+strings.Join(v, "|"))
 			}
 		}
-		if parts == nil {
-			parts = []string{"every call"}
-		}
-		line := c.Value + " for " + strings.Join(parts, ", ")
+		line := then + c.Value + " for " + cmp.Or(strings.Join(parts, ", "), "every call")
 		if !c.Until.IsZero() {
 			line += " until " + c.Until.Local().Format(time.DateTime)
 		}
 		fmt.Fprintln(w, line)
+		switch {
+		case parts != nil:
+			others = " for all others"
+		case c.Until.IsZero():
+			return
+		default:
+			others, then = " for every call", "then "
+		}
 	}
-	rest := ""
-	if len(s.Scopes) > 0 {
-		rest = " for all others"
-	}
-	fmt.Fprintln(w, s.Default+rest)
+	fmt.Fprintln(w, then+s.Default+others)
 }
