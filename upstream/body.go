@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"retryproxy/classify"
 	"retryproxy/message"
 )
 
@@ -160,11 +161,13 @@ func (b *body) finish(err error) {
 func bodyError(cn *conn, err error) error {
 	switch {
 	case cn.ctx.Err() != nil:
-		return cn.ctx.Err()
+		return worded{cn.ctx.Err(), detail(cn.remote, cn.ctx.Err())}
 	case timedOut(err):
 		return fmt.Errorf("%w (%s)", ErrIdle, cn.remote)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w (%s)", ErrTruncated, cn.remote)
+	case BodyFault(err) == classify.FaultReset:
+		return worded{err, detail(cn.remote, err)}
 	}
 	return err
 }

@@ -29,9 +29,9 @@ type opened struct {
 
 func (o opened) failed() bool { return o.fault != classify.FaultNone }
 
-// result tells why there is no connection.
-func (o opened) result() Result {
-	r := failure(o.phase, o.fault, detail(o.remote, o.err))
+// result tells why there is no connection to the host name.
+func (o opened) result(name string) Result {
+	r := failure(o.phase, o.fault, o.detail(name))
 	r.Remote = o.remote
 	return r
 }

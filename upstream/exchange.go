@@ -70,7 +70,7 @@ func (x *exchange) fail(fault classify.Fault, err error) Result {
 	x.cn.release(false)
 	why := detail(x.cn.remote, err)
 	if fault == classify.FaultBody {
-		why = err.Error() // not the upstream's
+		why = contentDetail(err)
 	}
 	return x.result(failure(x.phase, fault, why))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"syscall"
@@ -17,10 +16,10 @@ import (
 
 // Errors of Response.Body.Read, besides those of the network and of ctx.
 var (
-	ErrTruncated = errors.New("upstream: the answer ended before it was complete")
-	ErrIdle      = errors.New("upstream: the answer stood still for too long")
-	ErrMalformed = errors.New("upstream: the answer is not valid HTTP")
-	ErrClosed    = errors.New("upstream: the body was closed")
+	ErrTruncated = errors.New("the answer ended before it was complete")
+	ErrIdle      = errors.New("the answer stood still for too long")
+	ErrMalformed = errors.New("the answer is not valid HTTP")
+	ErrClosed    = errors.New("the body was closed")
 )
 
 // ErrLoop is what Guard wraps when the address is one that we listen on.
@@ -129,16 +128,4 @@ func outOfResources(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM,
 	}, func(kind error) bool { return errors.Is(err, kind) })
-}
-
-// detail is what people get to read of an error: with the address, as far as
-// the error does not name it itself.
-func detail(remote netip.AddrPort, err error) string {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return remote.String() + " closed the connection"
-	}
-	if _, ok := errors.AsType[*net.OpError](err); ok || !remote.IsValid() {
-		return err.Error()
-	}
-	return remote.String() + ": " + err.Error()
 }

@@ -25,6 +25,9 @@ func check(t *testing.T, r Result, phase classify.Phase, fault classify.Fault) {
 	if o.Detail == "" {
 		t.Errorf("Detail is empty")
 	}
+	if internals.MatchString(o.Detail) {
+		t.Errorf("Detail = %q, want plain words", o.Detail)
+	}
 }
 
 func dialError(err error) func(context.Context, netip.AddrPort) (net.Conn, error) {

@@ -64,7 +64,7 @@ func (s *session) exchange(ctx context.Context, a *Attempt) (res Result, begun b
 	if err != nil {
 		s.cc.Release()
 		st.end(false)
-		return st.result(failure(classify.PhaseReady, classify.FaultBody, err.Error())), true
+		return st.result(failure(classify.PhaseReady, classify.FaultBody, contentDetail(err))), true
 	}
 	resp, err := st.roundTrip(req)
 	if err != nil {

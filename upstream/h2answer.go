@@ -150,13 +150,13 @@ func (b *h2Body) finish(err error) error {
 func (st *stream) bodyError(err error) error {
 	switch {
 	case st.parent.Err() != nil:
-		return st.parent.Err()
+		return worded{st.parent.Err(), detail(st.s.remote, st.parent.Err())}
 	case st.expired.Load():
 		return fmt.Errorf("%w (%s)", ErrIdle, st.s.remote)
 	}
 	if seen := st.seen.Load(); seen != nil {
 		if v := st.s.tap.verdict(seen); v.reset || v.lost {
-			return fmt.Errorf("%s: %w", st.s.remote, err)
+			return worded{err, st.detail(classify.FaultReset, err)}
 		}
 	}
 	return fmt.Errorf("%w (%s)", ErrTruncated, st.s.remote)

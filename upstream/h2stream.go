@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,7 +161,7 @@ func (st *stream) trace() *httptrace.ClientTrace {
 // interims bounds the 1xx of one answer.
 const interims = 32
 
-var errInterims = errors.New("upstream: too many interim answers")
+var errInterims = errors.New("too many interim answers")
 
 type interim struct {
 	status int
@@ -230,7 +231,7 @@ func (st *stream) fail(err error) (res Result, begun bool) {
 	case st.parent.Err() != nil:
 		fault, err = classify.FaultCancelled, st.parent.Err()
 	case st.expired.Load():
-		fault, err = classify.FaultTimeout, errLate
+		fault, err = classify.FaultTimeout, os.ErrDeadlineExceeded
 	case seen == nil && st.s.cc.Err() == nil && st.s.cc.Available() > 0:
 		// The session is fine, so it is the request that cannot be sent.
 		phase, fault = classify.PhaseNone, classify.FaultBadTarget
@@ -251,10 +252,8 @@ func (st *stream) fail(err error) (res Result, begun bool) {
 		retire = v.lost || fault == classify.FaultTimeout && st.s.tap.silentSince(st.began)
 	}
 	st.end(retire)
-	return st.result(failure(phase, fault, detail(st.s.remote, err))), begun
+	return st.result(failure(phase, fault, st.detail(fault, err))), begun
 }
-
-var errLate = errors.New("no answer in time")
 
 func (v verdict) phase() classify.Phase {
 	switch {

@@ -41,7 +41,7 @@ func (c *Client) connect(ctx context.Context, a *Attempt, upgrade bool) (line, R
 	defer cancel()
 	l, o := c.openAside(limited, &a.Target, upgrade)
 	if o.failed() {
-		return line{}, ended(ctx, o)
+		return line{}, ended(ctx, &a.Target, o)
 	}
 	return l, Result{}
 }
@@ -59,14 +59,14 @@ func (c *Client) openAside(ctx context.Context, t *Target, upgrade bool) (l line
 }
 
 // ended is the Result of a connection that did not come about.
-func ended(ctx context.Context, o opened) Result {
+func ended(ctx context.Context, t *Target, o opened) Result {
 	if ctx.Err() != nil && o.fault != classify.FaultDenied && o.fault != classify.FaultLoop {
 		o.fault = classify.FaultCancelled
 	}
 	if o.fault == classify.FaultLocal {
 		o.phase = classify.PhaseNone
 	}
-	return o.result()
+	return o.result(t.Host)
 }
 
 // open opens one connection and finds out what is spoken on it.
@@ -162,7 +162,7 @@ func (c *Client) Tunnel(ctx context.Context, t Target, timeout time.Duration) (n
 	defer cancel()
 	o := c.openTCP(limited, &t)
 	if o.failed() {
-		return nil, ended(ctx, o)
+		return nil, ended(ctx, &t, o)
 	}
 	return o.nc, Result{Remote: o.remote, Outcome: classify.Outcome{Phase: classify.PhaseReady}}
 }

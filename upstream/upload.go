@@ -106,7 +106,7 @@ const (
 	minChunk  = chunkLine + chunkEnds + 512 // less is not worth a write
 )
 
-var errTrailer = errors.New("upstream: a trailer field of the request is not valid")
+var errTrailer = errors.New("a trailer field of the request is not valid")
 
 // readChunk appends a chunk; with the last one the trailers.
 func (u *upload) readChunk(b []byte) (framed []byte, last bool, err error) {
