@@ -352,6 +352,10 @@ func TestSwitch(t *testing.T) {
 
 		put("/api/v1/retries", `{"value":"on"}`)
 		put("/api/v1/retries?for=10s", `{"value":"off","match":{"host":"u1.test"}}`)
+		orders := r.logged("the retry switch was turned by an operator")
+		if last := orders[len(orders)-1]["scopes"]; !strings.HasPrefix(fmt.Sprint(last), "off for host u1.test until ") {
+			t.Errorf("the log of the order says %v, want the value, the host and the time", last)
+		}
 		var now struct {
 			Default string
 			Scopes  []struct {

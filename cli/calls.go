@@ -109,8 +109,12 @@ func (c *client) printCalls(env Env, path string, raw bool) error {
 // what says in a few words how the call stands.
 func (k *call) what() string {
 	switch {
+	case k.State == "done" && k.suspect():
+		return fmt.Sprintf("%d %s, but its body says failure", k.Status, k.Result)
 	case k.State == "done":
 		return strings.TrimSpace(fmt.Sprintf("%d %s %s", k.Status, k.Result, unless(k.Reason, "ok")))
+	case k.State == "running":
+		return k.doing()
 	case k.Cause == "":
 		return ""
 	}
@@ -122,6 +126,25 @@ func (k *call) what() string {
 		text += ", until " + k.NextAt.Local().Format("15:04:05")
 	}
 	return text
+}
+
+// doing says what a running call does. A verdict that ends the call comes before
+// its answer has gone to the client.
+func (k *call) doing() string {
+	n := len(k.Attempts)
+	switch {
+	case k.Policy == "":
+		return "the request is being read"
+	case n > 0 && k.Attempts[n-1].Class != "transient":
+		return "the answer is on its way"
+	}
+	return fmt.Sprintf("attempt %d is in flight", n+1)
+}
+
+// suspect says whether the answer was a success by its status only.
+func (k *call) suspect() bool {
+	n := len(k.Attempts)
+	return n > 0 && k.Attempts[n-1].Reason == "suspect"
 }
 
 func orDash(s string) string {

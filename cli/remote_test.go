@@ -33,6 +33,8 @@ func rememberedCalls() []*attempt.Summary {
 		N: 2, Started: began.Add(4 * time.Second), Duration: 20 * time.Millisecond, Host: "a.test:80", Status: 200, Delay: 2500 * time.Millisecond,
 		Cause: "retry_after", Verdict: classify.Verdict{Class: classify.Success, Reason: "status_200", Executed: classify.ExecutedYes},
 	}
+	suspect := good
+	suspect.N, suspect.Delay, suspect.Verdict = 1, 0, classify.Verdict{Class: classify.Success, Reason: "suspect", Executed: classify.ExecutedMaybe}
 	lost := attempt.Attempt{
 		N: 1, Started: began, Host: "b.test:80", Detail: "read: \x1b[2Jreset",
 		Verdict: classify.Verdict{Class: classify.Unknown, Reason: "reset_after_send", Executed: classify.ExecutedMaybe},
@@ -50,6 +52,13 @@ func rememberedCalls() []*attempt.Summary {
 		{
 			ID: "cc33", Mode: "forward", Policy: "default", State: "waiting", Cause: "tokens", Reason: "shop", Place: 3, NextAt: began.Add(time.Minute),
 			Labels: attempt.Labels{Shop: "9"}, Method: "GET", Host: "a.test:80", Path: "/x", Attempts: attempt.History{refused}, Started: began,
+		},
+		{ID: "ff66", Mode: "forward", Policy: "default", State: "running", Method: "GET", Host: "a.test:80", Path: "/f", Attempts: attempt.History{refused}, Started: began},
+		{ID: "gg77", Mode: "forward", Policy: "default", State: "running", Method: "GET", Host: "a.test:80", Path: "/g", Attempts: attempt.History{refused, good}, Started: began},
+		{ID: "hh88", Mode: "forward", State: "running", Method: "GET", Host: "a.test:80", Started: began},
+		{
+			ID: "ii99", Mode: "forward", Policy: "default", State: "done", Result: "success", Reason: "ok", Status: 200, Method: "GET", Host: "a.test:80", Path: "/i",
+			Executed: classify.ExecutedMaybe, Attempts: attempt.History{suspect}, Started: began, Duration: 20 * time.Millisecond,
 		},
 		{ID: "ee55", Mode: "forward", State: "done", Result: "cancelled", Reason: "client_gone", Status: 499, Method: "GET", Host: "a.test:80", Started: began, Duration: time.Second},
 		{ID: "dd44", Mode: "forward", State: "done", Result: "rejected", Reason: "destination_denied", Detail: "no way", Status: 403, Method: "GET", Host: "10.0.0.1:80", Started: began},
@@ -175,12 +184,12 @@ func TestCalls(t *testing.T) {
 		want []string
 		not  string
 	}{
-		{"all", nil, []string{"cc33", "aa11", "POST a.test:80/orders", "200 recovered", "502 failed manual_review", "for tokens, place 3, until "}, "nothing"},
+		{"all", nil, []string{"cc33", "aa11", "POST a.test:80/orders", "200 recovered", "502 failed manual_review", "for tokens, place 3, until ", "attempt 2 is in flight", "the answer is on its way", "the request is being read", "200 success, but its body says failure"}, "nothing"},
 		{"one shop", []string{"-shop", "17"}, []string{"aa11"}, "cc33"},
 		{"one host", []string{"-host", "b.test"}, []string{"bb22"}, "aa11"},
 		{"one state", []string{"-state", "waiting"}, []string{"cc33"}, "aa11"},
 		{"one type of task", []string{"-task-type", "order_ship"}, []string{"aa11"}, "bb22"},
-		{"few", []string{"-limit", "1"}, []string{"cc33"}, "aa11"},
+		{"few", []string{"-limit", "4"}, []string{"cc33"}, "aa11"},
 		{"none", []string{"-shop", "none"}, []string{"no such calls"}, "ID"},
 		{"JSON", []string{"-json", "-shop", "17"}, []string{`"id": "aa11"`}, "STATE"},
 	}
@@ -212,6 +221,11 @@ func TestWhy(t *testing.T) {
 		{"in doubt", "bb22", OK, []string{
 			"brought reset_after_send (read: ?[2Jreset) in under 1ms: the upstream may have acted, so a repeat is not safe.",
 			"so a person has to look (manual_review). The upstream may have acted: check before you repeat it.",
+		}},
+		{"in flight", "ff66", OK, []string{"\n  Attempt 2 is in flight.\n"}},
+		{"suspect", "ii99", OK, []string{
+			"brought status 200, but its body says failure in 20ms: that is the answer.",
+			"The client got 200 after 20ms: its status says success, but its body says failure (suspect). The upstream may have acted",
 		}},
 		{"waiting", "cc33", OK, []string{"It waits for tokens, place 3, until ", "(shop)."}},
 		{"rejected", "dd44", OK, []string{"The client got 403", "the destination is not allowed (destination_denied). Nothing was executed upstream. (no way)"}},

@@ -120,6 +120,9 @@ func (a *tried) outcome() string {
 	if a.Status != 0 && strings.HasPrefix(a.Reason, "status_") {
 		return fmt.Sprintf("status %d", a.Status)
 	}
+	if a.Reason == "suspect" {
+		return fmt.Sprintf("status %d, but its body says failure", a.Status)
+	}
 	text := a.Reason
 	if a.Status != 0 {
 		text = fmt.Sprintf("status %d, %s", a.Status, a.Reason)
@@ -133,14 +136,22 @@ func (a *tried) outcome() string {
 // end tells how the call stands or ended.
 func (k *call) end() string {
 	if k.State != "done" {
+		if k.State == "running" {
+			doing := k.doing()
+			return strings.ToUpper(doing[:1]) + doing[1:] + "."
+		}
 		if k.Cause == "" {
 			return "It is " + k.State + "."
 		}
 		return "It waits " + k.what() + waitDetail(k) + "."
 	}
-	text := fmt.Sprintf("The client got %d after %s: %s.", k.Status, span(k.DurationMS), reasonText(k.Reason))
+	reason := reasonText(k.Reason)
+	if k.suspect() {
+		reason = "its status says success, but its body says failure (suspect)"
+	}
+	text := fmt.Sprintf("The client got %d after %s: %s.", k.Status, span(k.DurationMS), reason)
 	if k.Status == 0 {
-		text = fmt.Sprintf("It ended without an answer after %s: %s.", span(k.DurationMS), reasonText(k.Reason))
+		text = fmt.Sprintf("It ended without an answer after %s: %s.", span(k.DurationMS), reason)
 	}
 	if k.Reason == "client_gone" {
 		text = fmt.Sprintf("The client left after %s.", span(k.DurationMS))
