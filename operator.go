@@ -99,7 +99,7 @@ func (a *app) explain(q admin.Question) (any, error) {
 
 // explainOffline answers by a configuration that does not run.
 func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
-	settings, err := buildSettings(cfg, addresses{})
+	settings, err := buildSettings(cfg, addresses{}, nil)
 	if err != nil {
 		return nil, err
 	}

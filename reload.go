@@ -28,7 +28,7 @@ func (a *app) apply(data []byte) error {
 	if err := mayRun(next); err != nil {
 		return err
 	}
-	settings, err := buildSettings(next, a.own())
+	settings, err := buildSettings(next, a.own(), a.mislabelled)
 	if err != nil {
 		return err
 	}

@@ -20,12 +20,14 @@ import (
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
 // fails here, before anything is swapped.
-func buildSettings(cfg *config.Config, own addresses) (*proxy.Settings, error) {
+func buildSettings(cfg *config.Config, own addresses, mislabelled func()) (*proxy.Settings, error) {
 	policies, err := cfg.Policies()
 	if err != nil {
 		return nil, err
 	}
-	clients, err := access.NewClients(clientsConfig(cfg))
+	who := clientsConfig(cfg)
+	who.Mislabelled = mislabelled
+	clients, err := access.NewClients(who)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.level == nil {
 		a.level = new(slog.LevelVar)
 	}
-	settings, err := buildSettings(cfg, addresses{})
+	settings, err := buildSettings(cfg, addresses{}, a.mislabelled)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (a *app) open() (err error) {
 		}
 		a.admins = append(a.admins, adminListener{l, handler})
 	}
-	settings, err := buildSettings(cfg, a.own())
+	settings, err := buildSettings(cfg, a.own(), a.mislabelled)
 	if err == nil {
 		a.proxy.Apply(settings) // now with the real ports, so that loops are seen
 	}
@@ -167,6 +167,9 @@ func listenTCP(addr string) (net.Listener, error) {
 	}
 	return net.Listen(network, addr)
 }
+
+// mislabelled counts a user name whose labels cannot be read.
+func (a *app) mislabelled() { a.metrics.Ignored("user_name") }
 
 // own are the addresses we listen on.
 func (a *app) own() (own addresses) {
