@@ -412,3 +412,26 @@ func TestFreshCallAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per fresh call, want 0", allocs)
 	}
 }
+
+// Admits asks whether a call may choose this host: a due probe is for one call,
+// the others are told to look elsewhere meanwhile.
+func TestAdmits(t *testing.T) {
+	d := newDesk(t, config)
+	admits := func(want bool) {
+		t.Helper()
+		if got := d.l.Admits(host, d.now); got != want {
+			t.Errorf("Admits after %v = %v, want %v", d.now.Sub(t0), got, want)
+		}
+	}
+	admits(true)
+	d.fail(host)
+	admits(false)
+	d.until(at(2*time.Second - 1))
+	admits(false)
+	d.until(at(2 * time.Second))
+	admits(true)
+	probe := d.start(Claim{FailOpen: true})
+	admits(false)
+	d.end(probe, breaker.Alive)
+	admits(true)
+}

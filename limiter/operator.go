@@ -48,6 +48,19 @@ func (l *Limiter) Closed(host string, now time.Time) bool {
 	return !ok || g.breaker.State(b.now) == breaker.Closed
 }
 
+// Admits says whether a host's breaker lets a call start now, be it as the probe
+// that is due.
+func (l *Limiter) Admits(host string, now time.Time) bool {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	if !ok {
+		return true
+	}
+	admitted, _ := g.breaker.Allow(b.now)
+	return admitted
+}
+
 // Configure applies changed settings. Buckets, breakers and waiting calls stay;
 // what no longer fits is refused, what now may start is started.
 func (l *Limiter) Configure(config Config, now time.Time) {

@@ -230,8 +230,9 @@ func sameAuthority(tunnel, host string) bool {
 }
 
 // chooseHop takes the first upstream of a route that is not cut off, beginning
-// with the one in use. A call that may have been executed stays where that was:
-// another upstream knows nothing of it.
+// with the one in use; one whose probe is due gets it, or it would never be used
+// again. A call that may have been executed stays where that was: another
+// upstream knows nothing of it.
 func (x *exchange) chooseHop(now time.Time) {
 	if len(x.hops) == 1 {
 		return
@@ -242,7 +243,7 @@ func (x *exchange) chooseHop(now time.Time) {
 	}
 	for i := range x.hops {
 		at := (x.hop + i) % len(x.hops)
-		if x.p.Limiter.Closed(x.hops[at].host, now) {
+		if x.p.Limiter.Admits(x.hops[at].host, now) {
 			x.hop = at
 			return
 		}
