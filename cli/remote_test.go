@@ -294,7 +294,8 @@ func TestSwitchInWords(t *testing.T) {
 		{"plain", admin.Switch{Default: "on"}, "on for every call\n"},
 		{"a timer for all", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off", Until: later}}}, "off for every call" + until + "then on for every call\n"},
 		{
-			"a timer for all before a rule", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off", Until: later}, {Match: shop, Value: "observe"}}},
+			"a timer for all before a rule",
+			admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off", Until: later}, {Match: shop, Value: "observe"}}},
 			"off for every call" + until + "then observe for shop 9\nthen on for all others\n",
 		},
 		{"a rule for all before others", admin.Switch{Default: "on", Scopes: []admin.Scope{{Value: "off"}, {Match: shop, Value: "observe"}}}, "off for every call\n"},
