@@ -38,8 +38,9 @@ func (x *exchange) readBody() *refusal {
 		return x.overLimit(buf)
 	case errors.Is(err, spool.ErrFull):
 		return refuse("local_resource", "no room to keep the request body (body.memory_total, body.disk_total)")
-	case errors.Is(err, inbound.ErrBodyShort):
-		return refuse("client_gone", err.Error())
+	case errors.Is(err, inbound.ErrBodyShort), errors.Is(err, inbound.ErrBodyStalled):
+		x.call.KeepAlive = false
+		return refuse("client_gone", err.Error()) // the request was not wrong: it may come again
 	case err != nil:
 		x.call.KeepAlive = false
 		return refuse("bad_request", "the request body: "+err.Error())

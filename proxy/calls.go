@@ -184,8 +184,8 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	s.Executed, s.Result, s.Detail = x.executed(), x.result(), x.past.Last().Detail
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail
-	} else if d := &x.outcome.decision; d.Dimension != "" {
-		s.Detail = d.limited()
+	} else if text := x.hindrance(&x.outcome.decision); text != "" {
+		s.Detail = text
 	}
 	switch s.Result {
 	case "replay":

@@ -103,8 +103,8 @@ type problem struct {
 func (x *exchange) failure(d Decision) *problem {
 	last := x.past.Last()
 	p := &problem{reason: d.Reason, at: d.At, detail: last.Detail}
-	if d.Reason == "retry_limited" {
-		p.detail = d.limited()
+	if text := x.hindrance(&d); text != "" {
+		p.detail = text
 	}
 	status, fixed := own[d.Reason]
 	switch {
@@ -120,13 +120,29 @@ func (x *exchange) failure(d Decision) *problem {
 	return p
 }
 
-// limited tells people which bucket is empty, and until when.
-func (d *Decision) limited() string {
-	text := "no retry token in time: " + d.Dimension
-	if d.At.IsZero() {
-		return text + " (never)"
+// hindrance tells people what of ours stood in the way of an attempt, and until
+// when; empty: nothing did.
+func (x *exchange) hindrance(d *Decision) string {
+	switch d.Reason {
+	case "retry_limited":
+		if d.At.IsZero() {
+			return "no retry token in time: " + d.Dimension + " (never)"
+		}
+		return "no retry token in time: " + d.Dimension + dated(", next at ", d.At)
+	case "breaker_open":
+		return x.hops[x.hop].host + " is cut off after too many failures" + dated(", next probe at ", d.At)
+	case "no_slot":
+		return "no slot of " + x.hops[x.hop].host + " became free in time (slots)" + dated(", next at ", d.At)
 	}
-	return text + ", next at " + d.At.UTC().Format(time.RFC3339)
+	return ""
+}
+
+// dated is a text and its date; nothing when there is none.
+func dated(text string, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return text + at.UTC().Format(time.RFC3339)
 }
 
 // transportStatus is the answer for a failure without an upstream answer.
