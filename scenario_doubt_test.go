@@ -99,20 +99,41 @@ func TestSuccessThatBreaksOffIsADoubt(t *testing.T) {
 	}
 }
 
-// Who waits for a key whose answer breaks off learns that it may have been
-// executed, never that it is free to repeat.
-func TestWaiterOfAnAnswerThatBreaksOff(t *testing.T) {
-	bubble(t, func(r *rig) {
-		u := r.upstream(platform+":80", breaking("HTTP/1.1 200 OK\r\nContent-Length: 3000\r\n\r\nhello"), answer(200, "a second order"))
-		leader := r.async(func() reply { return r.post(orders, "{}", keyed) })
-		rest(10 * time.Millisecond)
-		got := r.post(orders, "{}", keyed)
-		r.want(got, 409, u, 1)
-		r.wantHeader(got, "X-Retry-Executed", "maybe")
-		r.wantHeader(got, "X-Retry-Advice", "check")
-		<-leader
-		r.wantDoubt(u)
-	})
+// Who waits for a key whose answer breaks off, or is a failure too large to be
+// kept, gets no part of it, and is not told that the call was done.
+func TestWaiterOfAnAnswerThatCannotBeShared(t *testing.T) {
+	const cut = "HTTP/1.1 200 OK\r\nContent-Length: 3000\r\n\r\nhello"
+	for _, tt := range []struct {
+		name, host string
+		first      step
+		reason     string
+	}{
+		{"broken off, key ignored", platform, breaking(cut), "manual_review"},
+		{"broken off, key honoured", "u1.test", breaking(cut), "attempts_exhausted"},
+		{"large failure, key ignored", platform, after(500*time.Millisecond, answer(502, random(5<<10))), "manual_review"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				u := r.upstream(tt.host+":80", tt.first, answer(200, "a second order"))
+				post := func() reply { return r.post("http://"+tt.host+"/order", "{}", keyed) }
+				leader := r.async(post)
+				rest(10 * time.Millisecond)
+				got := post()
+				r.want(got, 502, u, 1)
+				r.wantHeader(got, "Content-Type", "application/problem+json")
+				r.wantHeader(got, "X-Retry-Reason", tt.reason)
+				r.wantHeader(got, "X-Retry-Executed", "maybe")
+				r.wantHeader(got, "X-Retry-Advice", "check")
+				r.wantHeader(got, "Retry-After", "")
+				<-leader
+				if tt.host == platform {
+					r.wantDoubt(u)
+					return
+				}
+				r.want(post(), 200, u, 2) // the key makes that safe
+			}, "idempotency: {", "idempotency: {max_response: 4KiB, ")
+		})
+	}
 }
 
 // A waiter whose time runs out while the attempt is in flight knows nothing of

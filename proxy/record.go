@@ -194,8 +194,14 @@ func (x *exchange) share(r *idempotency.FlightResult) {
 	x.mu.Lock()
 	x.past, x.rec.Executed = r.History, r.Executed
 	x.mu.Unlock()
-	if !r.Kept {
+	switch {
+	case !r.Kept && r.Stop == "ok":
 		x.refuse(refuse("result_not_kept", "the call ended, but its answer was too large to be kept"))
+		return
+	case !r.Kept: // a failure that was too large, or an answer that broke off
+		x.outcome.decision = Decision{Do: Stop, Reason: r.Stop, At: r.NextAt}
+		x.outcome.result = "replay"
+		x.answerOwn(x.failure(x.outcome.decision))
 		return
 	}
 	out := &message.Response{
