@@ -117,7 +117,7 @@ func (b *board) next() (best *Ticket) {
 // nextAt is the call that starts next at a gate: whose turn it is, but nobody
 // probes who is short of time while another has more. Those who wait longest are
 // about to run out of it, and probes that end with their calls would keep a host
-// cut off that has long recovered.
+// cut off that has long recovered. Among those with time enough the turn decides.
 func (b *board) nextAt(g *gate) *Ticket {
 	best := b.nextRetry(g)
 	if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
@@ -126,8 +126,37 @@ func (b *board) nextAt(g *gate) *Ticket {
 	if best == nil || g.breaker.State(b.now) == breaker.Closed || !best.short(b.now) {
 		return best
 	}
-	if t, ok := g.deadlines.last(); ok && (!t.claim.Retry || b.hasAll(&t.sources)) {
-		return t
+	return b.prober(g)
+}
+
+// prober is the fittest probe of all that could start at a gate.
+func (b *board) prober(g *gate) *Ticket {
+	best := b.fittest(nil, &g.fresh)
+	if len(g.cells) == 0 || !b.has(b.global) {
+		return best
+	}
+	for _, c := range g.cells {
+		if !b.has(c.task) {
+			continue
+		}
+		for p := range c.heads.all() {
+			if b.has(p.shop) {
+				best = b.fittest(best, &p.line)
+			}
+		}
+	}
+	return best
+}
+
+// fittest is best, or whoever in a line is a fitter probe.
+func (b *board) fittest(best *Ticket, l *line[*Ticket]) *Ticket {
+	for t := range l.all() {
+		if best == nil || fitter(t, best, b.now) {
+			best = t
+		}
+		if !t.short(b.now) {
+			break // the others have later turns
+		}
 	}
 	return best
 }

@@ -114,19 +114,54 @@ func TestProbesHaveTime(t *testing.T) {
 	young := d.wait(Claim{Deadline: at(5 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(2*time.Second))
 	youngest := d.wait(Claim{Deadline: at(6 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(2*time.Second))
 	d.until(at(2 * time.Second))
-	if probe := d.granted("youngest", youngest); !d.waits(old) || !d.waits(young) {
+	if probe := d.granted("young", young); !d.waits(old) || !d.waits(youngest) {
 		t.Error("more than the probe went")
 	} else {
 		d.end(probe.Grant, breaker.Alive)
 	}
 	d.granted("old", old)
-	d.granted("young", young)
+	d.granted("youngest", youngest)
 
 	d.fail(host)
 	first := d.wait(Claim{Deadline: at(6 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(4*time.Second))
 	d.wait(Claim{Deadline: at(7 * time.Second), ProbeTimeout: time.Second}, causeBreaker, at(4*time.Second))
 	d.until(at(4 * time.Second))
 	d.granted("first", first) // with time enough the turn decides
+}
+
+// Where the first in turn is short of time, the probe is still chosen by turn from
+// those who have time enough; who has no deadline has the most.
+func TestProbesKeepTheirTurn(t *testing.T) {
+	const hasty, later = 2500 * time.Millisecond, 9 * time.Second // half a second to probe, and time enough
+	tests := map[string]struct {
+		line []Claim // the first one's turn comes first
+		want int     // who probes
+	}{
+		"no deadline":          {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1}, {Deadline: at(later)}}, 1},
+		"retry, no deadline":   {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Retry: true, Retries: 1}, {Retry: true, Deadline: at(later)}}, 1},
+		"earlier deadline":     {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(later - 1)}, {Deadline: at(later)}}, 1},
+		"behind others":        {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(hasty)}, {Deadline: at(later)}}, 2},
+		"all short":            {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(hasty + 2)}, {Deadline: at(hasty + 1)}}, 1},
+		"fresh before retry":   {[]Claim{{Priority: -2, Retry: true, Deadline: at(hasty)}, {Priority: -1}, {Retry: true}}, 1},
+		"another has no token": {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Retry: true, Shop: "spent", Deadline: at(later + 1)}, {Deadline: at(later)}}, 2},
+	}
+	for name, tt := range tests {
+		d := newDesk(t, tokens(off, off, Limit{Rate: 0.01, Burst: 1}))
+		d.end(d.start(Claim{Retry: true, Shop: "spent", Host: "other.test:80"}), breaker.Alive)
+		d.fail(host)
+		var line []*Ticket
+		for _, c := range tt.line {
+			c.ProbeTimeout = time.Second
+			_, ticket := d.l.Ask(d.claim(c), d.now)
+			line = append(line, ticket)
+		}
+		d.until(at(2 * time.Second))
+		for i, ticket := range line {
+			if got, want := ticket == nil || !d.waits(ticket), i == tt.want; got != want {
+				t.Errorf("%s: call %d probes = %v, want %v", name, i, got, want)
+			}
+		}
+	}
 }
 
 // A failed probe pushes the date back; who cannot wait that long ends at once.

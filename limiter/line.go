@@ -1,6 +1,9 @@
 package limiter
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // blockSize keeps the cost of moving neighbours near that of the search.
 const blockSize = 128
@@ -76,6 +79,19 @@ func (l *line[T]) rank(x T) int {
 		n += len(block)
 	}
 	return n
+}
+
+// all are the members in order; the line must not change while it is walked.
+func (l *line[T]) all() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, block := range l.blocks {
+			for _, x := range block {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // members is a copy, so that the line may change while it is walked.

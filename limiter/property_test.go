@@ -24,7 +24,6 @@ type world struct {
 	spent   map[string]int // retries granted, by bucket
 	ends    map[string]int // answers, by reason
 	hold    bool           // never fail a host
-	probed  map[*gate]bool // breaker not closed before the step
 }
 
 var worldConfig = Config{
@@ -63,10 +62,6 @@ func (w *world) claim() *Claim {
 
 // step does one random thing.
 func (w *world) step() {
-	w.probed = map[*gate]bool{}
-	for _, g := range w.l.board.gates.all() {
-		w.probed[g] = g.breaker.State(w.now) != breaker.Closed
-	}
 	switch w.dice.IntN(12) {
 	case 0, 1, 2, 3:
 		c := w.claim()
@@ -129,11 +124,14 @@ func (w *world) finish(g Grant) {
 			}
 		}
 		w.l.Cancel(g, w.now)
+		w.collect()
 	default:
 		w.l.Report(g, r, w.now)
+		w.collect()
 		w.l.Report(g, breaker.Failed, w.now)
 	}
 	w.l.Release(g, w.now)
+	w.collect()
 	w.l.Release(g, w.now)
 }
 
@@ -143,7 +141,8 @@ func (w *world) tick() {
 	}
 }
 
-// collect books the tickets that ended.
+// collect books the tickets that ended. It follows every call that may start
+// somebody, so that the breaker is still as it was at the start.
 func (w *world) collect() {
 	var started []*Ticket
 	w.waiting = slices.DeleteFunc(w.waiting, func(t *Ticket) bool {
@@ -223,16 +222,26 @@ func (w *world) check() {
 }
 
 // checkOrder: among those who need the same, nobody starts before one with an
-// earlier turn who was in line already. A probe may, for want of time.
+// earlier turn who was in line already.
 func (w *world) checkOrder(started []*Ticket) {
 	for _, s := range started {
 		for _, t := range w.waiting {
 			alike := t.gate == s.gate && t.sources == s.sources && t.claim.Retry == s.claim.Retry
-			if alike && t.stage == inLine && t.joined.Before(w.now) && earlier(t, s) && !w.probed[s.gate] && s.gate.breaker.State(w.now) == breaker.Closed {
+			if alike && t.stage == inLine && t.joined.Before(w.now) && earlier(t, s) && !w.mayProbeBefore(s, t) {
 				w.Fatalf("%+v started before %+v", s.claim, t.claim)
 			}
 		}
 	}
+}
+
+// mayProbeBefore: a probe may overtake who is short of time, for the host would
+// stay cut off if the probe ended with its call, but only if it has more itself.
+// Who has time enough, or no deadline at all, is never overtaken.
+func (w *world) mayProbeBefore(s, t *Ticket) bool {
+	if s.gate.breaker.State(w.now) == breaker.Closed || !t.short(w.now) {
+		return false
+	}
+	return !s.short(w.now) || !s.claim.Deadline.Before(t.claim.Deadline)
 }
 
 // checkWaits: nobody waits who could start, or who must not wait any more.
@@ -312,10 +321,13 @@ func (w *world) drain() {
 		if i > 10_000 {
 			w.Fatalf("%d tickets never end", len(w.waiting))
 		}
-		for _, g := range w.grants {
+		grants := w.grants
+		w.grants = nil
+		w.tick() // first, so that what is due starts before a result changes the breaker
+		w.collect()
+		for _, g := range grants {
 			w.finish(g)
 		}
-		w.grants = nil
 		w.tick()
 		w.collect()
 		if w.next.IsZero() && len(w.grants) == 0 && len(w.waiting) > 0 {

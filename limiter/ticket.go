@@ -98,6 +98,18 @@ func byDeadline(x, y *Ticket) bool {
 	return x.seq < y.seq
 }
 
+// fitter is the order of probes: who has time enough goes by turn, before the
+// others, of whom the one with the most time goes.
+func fitter(x, y *Ticket, now time.Time) bool {
+	switch short := x.short(now); {
+	case short != y.short(now):
+		return !short
+	case short:
+		return byDeadline(y, x)
+	}
+	return earlier(x, y)
+}
+
 // byPatience is the order in which max_wait is used up.
 func byPatience(x, y *Ticket) bool {
 	if x.limit != y.limit {
