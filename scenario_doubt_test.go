@@ -31,23 +31,34 @@ func (r *rig) wantDoubt(u *scripted) {
 	r.wantHeader(again, "Retry-After", "")
 }
 
+// breaking writes the beginning of an answer and ends two seconds later: what is
+// held goes out after one, so that the client sees it break; the reset at once
+// would take from it what it has not read.
+func breaking(text string) step {
+	return func(_ *scripted, c net.Conn, _ *request) bool {
+		io.WriteString(c, text)
+		time.Sleep(2 * time.Second)
+		return false
+	}
+}
+
 // The body of a failure says nothing about the doubt: neither one that is too
 // large for the record nor a stream, whose records end at the header, may free
 // a key that the platform ignores.
 func TestDoubtWhateverTheBody(t *testing.T) {
 	large := random(5 << 10)
-	for name, text := range map[string]string{
-		"small":            "HTTP/1.1 502 X\r\nContent-Length: 2\r\n\r\nno",
-		"over the limit":   "HTTP/1.1 502 X\r\nContent-Length: 5120\r\n\r\n" + large,
-		"chunked, over it": "HTTP/1.1 502 X\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n" + large + "\r\n0\r\n\r\n",
-		"event stream":     "HTTP/1.1 502 X\r\nContent-Type: text/event-stream\r\nContent-Length: 2\r\n\r\nno",
-		"none":             "HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n",
-		"cut off":          "HTTP/1.1 502 X\r\nContent-Length: 9\r\n\r\nno",
-		"cut off, over it": "HTTP/1.1 502 X\r\nContent-Length: 9999\r\n\r\n" + large,
+	for name, failure := range map[string]step{
+		"small":            raw("HTTP/1.1 502 X\r\nContent-Length: 2\r\n\r\nno"),
+		"over the limit":   raw("HTTP/1.1 502 X\r\nContent-Length: 5120\r\n\r\n" + large),
+		"chunked, over it": raw("HTTP/1.1 502 X\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n" + large + "\r\n0\r\n\r\n"),
+		"event stream":     raw("HTTP/1.1 502 X\r\nContent-Type: text/event-stream\r\nContent-Length: 2\r\n\r\nno"),
+		"none":             raw("HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n"),
+		"cut off":          breaking("HTTP/1.1 502 X\r\nContent-Length: 9\r\n\r\nno"),
+		"cut off, over it": breaking("HTTP/1.1 502 X\r\nContent-Length: 9999\r\n\r\n" + large),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
-				u := r.upstream(platform+":80", raw(text), answer(200, "a second order"))
+				u := r.upstream(platform+":80", failure, answer(200, "a second order"))
 				got := r.post(orders, "{}", keyed)
 				r.want(got, 502, u, 1)
 				r.wantHeader(got, "X-Retry-Reason", "manual_review")
@@ -56,16 +67,6 @@ func TestDoubtWhateverTheBody(t *testing.T) {
 				r.wantDoubt(u)
 			}, "idempotency: {", "idempotency: {max_response: 4KiB, ")
 		})
-	}
-}
-
-// breaking writes the beginning of an answer and ends two seconds later: what is
-// held goes out after one, so that the client sees it break.
-func breaking(text string) step {
-	return func(_ *scripted, c net.Conn, _ *request) bool {
-		io.WriteString(c, text)
-		time.Sleep(2 * time.Second)
-		return false
 	}
 }
 
