@@ -188,7 +188,3 @@ func (s *streamed) read(p []byte) (int, error) {
 	s.used = true
 	return s.call.Read(p)
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
