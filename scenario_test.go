@@ -182,3 +182,17 @@ func TestLargeAnswersEndWithTheirClient(t *testing.T) {
 		})
 	}
 }
+
+// OPTIONS * is about the server that it is sent to (RFC 9110 section 9.3.7).
+func TestOptionsStarIsAboutUs(t *testing.T) {
+	bubble(t, func(r *rig) {
+		for host, status := range map[string]int{"127.0.0.1:18080": 200, "attacker.test": 403} {
+			c := r.dial()
+			got := r.exchange(c, "OPTIONS * HTTP/1.1\r\nHost: "+host+"\r\n\r\n", "OPTIONS")
+			c.Close()
+			if got.Status != status || got.Header.Get("X-Call-Id") == "" {
+				t.Errorf("OPTIONS * with Host %s = %d %v, want %d", host, got.Status, got.Header, status)
+			}
+		}
+	})
+}

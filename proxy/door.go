@@ -23,7 +23,25 @@ func (x *exchange) enter() *refusal {
 	if r := x.identify(); r != nil {
 		return r
 	}
+	if x.asksUs() {
+		return x.ourName()
+	}
 	return x.understand()
+}
+
+// asksUs says whether the request is about this server and goes nowhere:
+// OPTIONS * in origin-form (RFC 9110 section 9.3.7).
+func (x *exchange) asksUs() bool {
+	return x.call.Form == inbound.Asterisk && x.call.Tunnel == nil
+}
+
+// ourName refuses a Host that is not ours (DNS rebinding).
+func (x *exchange) ourName() *refusal {
+	x.mode = "reverse"
+	if a := x.call.Request.Authority; !x.set.Clients.AllowedHost(a) {
+		return notServed(a)
+	}
+	return nil
 }
 
 // understand settles where the call goes, whose it is and by which rules it lives.

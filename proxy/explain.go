@@ -188,6 +188,10 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 		e.refused(x, r) // what follows does not depend on who calls
 		r = x.understand()
 	}
+	if r == nil && x.asksUs() {
+		e.Mode, e.Notes = x.mode, append(e.Notes, "OPTIONS * is about this server: it is answered here")
+		return
+	}
 	e.way(x)
 	if r == nil {
 		r = x.literalDenied()

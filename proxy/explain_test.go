@@ -428,3 +428,10 @@ func TestExplainHidesCredentials(t *testing.T) {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 }
+
+func TestExplainOptionsStar(t *testing.T) {
+	e := explained(t, explainSettings(t), ExplainRequest{Method: "OPTIONS", URL: "*"})
+	if e.Refused != nil || len(e.Notes) != 1 || len(e.Hops) != 0 {
+		t.Errorf("Explain(OPTIONS *) = %+v, want a note that it is answered here", e)
+	}
+}

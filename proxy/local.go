@@ -13,10 +13,14 @@ import (
 	"retryproxy/message"
 )
 
-// answersItself answers OPTIONS and TRACE whose Max-Forwards ran out here, and
-// counts it down otherwise (RFC 9110 section 7.6.2).
+// answersItself answers OPTIONS * about this server, and OPTIONS and TRACE whose
+// Max-Forwards ran out here; otherwise it counts that down (RFC 9110 section 7.6.2).
 func (x *exchange) answersItself() bool {
 	r := &x.call.Request
+	if x.asksUs() {
+		x.answerHere()
+		return true
+	}
 	if r.Method != "OPTIONS" && r.Method != "TRACE" || !r.Fields.Has("Max-Forwards") {
 		return false
 	}
@@ -28,17 +32,23 @@ func (x *exchange) answersItself() bool {
 		r.Fields.Set("Max-Forwards", strconv.FormatUint(n-1, 10))
 		return false
 	}
+	x.answerHere()
+	return true
+}
+
+// answerHere is the answer to a request that goes no further: empty, or the echo
+// of a TRACE.
+func (x *exchange) answerHere() {
 	x.outcome.result = "rejected"
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	out := &message.Response{Status: 200, Body: io.NopCloser(strings.NewReader(""))}
 	out.Fields.Add(hCallID, x.id)
-	if r.Method == "TRACE" {
+	if r := &x.call.Request; r.Method == "TRACE" {
 		text := traceText(r)
 		out.Fields.Add("Content-Type", "message/http")
 		out.Length, out.Body = int64(len(text)), io.NopCloser(strings.NewReader(text))
 	}
 	_ = x.write(out, 30*time.Second)
-	return true
 }
 
 // traceText echoes the request without what must not be shown (RFC 9110 section 9.3.8).

@@ -68,15 +68,19 @@ func (x *exchange) origin() *refusal {
 	rt := x.set.routeFor(r.Authority, r.Target, false)
 	switch {
 	case rt == nil && !x.set.Clients.AllowedHost(r.Authority):
-		return refuse("client_denied", "Host "+strconv.Quote(r.Authority)+" is not served here (listen.hosts)")
+		return notServed(r.Authority)
 	case rt == nil:
 		return refuse("bad_request", "no route for this path; a forward proxy is given the absolute URL")
 	case rt.Host == "" && !x.set.Clients.AllowedHost(r.Authority):
-		return refuse("client_denied", "Host "+strconv.Quote(r.Authority)+" is not served here (listen.hosts)")
+		return notServed(r.Authority)
 	case !rt.CrossSite && x.set.Clients.CrossSite(r.Fields, r.Authority):
 		return refuse("client_denied", "cross-site browser request (routes.cross_site)")
 	}
 	return x.reverse(rt)
+}
+
+func notServed(authority string) *refusal {
+	return refuse("client_denied", "Host "+strconv.Quote(authority)+" is not served here (listen.hosts)")
 }
 
 // routeFor finds the route of a request. An absolute-form request only matches
