@@ -12,12 +12,6 @@ import (
 // maxLabel bounds a label in bytes.
 const maxLabel = 128
 
-// ParseUserLabels is UserLabels; ok says whether there was a label.
-func ParseUserLabels(name string) (labels attempt.Labels, ok bool) {
-	labels, _ = UserLabels(name)
-	return labels, labels != attempt.Labels{}
-}
-
 // UserLabels reads labels from a proxy user name such as
 // "shop=17;task=order_ship;tier=vip", the way for bots that cannot set headers.
 // Plain words are left alone. mistakes counts the parts with a "=" that gave no

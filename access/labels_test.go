@@ -8,7 +8,7 @@ import (
 	"retryproxy/attempt"
 )
 
-func TestParseUserLabels(t *testing.T) {
+func TestUserLabelsOfNames(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		want attempt.Labels
@@ -29,9 +29,10 @@ func TestParseUserLabels(t *testing.T) {
 		{"", attempt.Labels{}, false},
 		{";;=;", attempt.Labels{}, false},
 	} {
-		got, ok := ParseUserLabels(c.name)
+		got, _ := UserLabels(c.name)
+		ok := got != attempt.Labels{}
 		if got != c.want || ok != c.ok {
-			t.Errorf("ParseUserLabels(%q) = %+v, %v, want %+v, %v", c.name, got, ok, c.want, c.ok)
+			t.Errorf("UserLabels(%q) = %+v, %v, want %+v, %v", c.name, got, ok, c.want, c.ok)
 		}
 	}
 }
@@ -122,9 +123,10 @@ func FuzzLabels(f *testing.F) {
 	f.Add("shop=17;task=order_ship;tier=vip")
 	f.Add("bot1;shop==;task_type=\x00")
 	f.Fuzz(func(t *testing.T, name string) {
-		labels, ok := ParseUserLabels(name)
+		labels, _ := UserLabels(name)
+		ok := labels != attempt.Labels{}
 		if ok != (labels != attempt.Labels{}) {
-			t.Errorf("ParseUserLabels(%q) = %+v, %v", name, labels, ok)
+			t.Errorf("UserLabels(%q) = %+v, %v", name, labels, ok)
 		}
 		merged, err := MergeLabels(attempt.Labels{}, attempt.Labels{}, labels, attempt.Labels{})
 		if err == nil && merged != labels {

@@ -80,36 +80,6 @@ func TestViews(t *testing.T) {
 	}
 }
 
-func TestSummaryJSON(t *testing.T) {
-	s := &Summary{
-		ID: "c1", Mode: "forward", Policy: "default", State: "waiting", Reason: "tokens", NextAt: started.Add(time.Minute),
-		Host: "u1.test:80", Started: started, Attempts: history(), Executed: history().Executed(),
-	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
-	attempts := got["attempts"].([]any)
-	for name, want := range map[string]any{
-		"id": "c1", "mode": "forward", "policy": "default", "state": "waiting", "reason": "tokens",
-		"next_at": "2026-10-21T07:29:00Z", "executed": "maybe",
-	} {
-		if got[name] != want {
-			t.Errorf("%s = %v, want %v", name, got[name], want)
-		}
-	}
-	if len(attempts) != 2 || attempts[0].(map[string]any)["reason"] != "status_503" {
-		t.Errorf("attempts = %v, want both", attempts)
-	}
-	if text, _ := json.Marshal(&Summary{}); !json.Valid(text) {
-		t.Errorf("an empty summary gives %s", text)
-	}
-}
-
 func TestHistory(t *testing.T) {
 	if last := history().Last(); last.N != 2 {
 		t.Errorf("Last() = %d, want 2", last.N)

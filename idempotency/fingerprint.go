@@ -103,13 +103,6 @@ func (p *Print) Sum() [32]byte {
 	return sha256.Sum256(body.Sum(append(p.head, tag)))
 }
 
-// Fingerprint is the print of a request whose body is at hand.
-func Fingerprint(s Subject, body []byte) [32]byte {
-	p := NewPrint(s)
-	_, _ = p.Write(body) // never fails
-	return p.Sum()
-}
-
 // framed appends a part with its length before it, so that no two lists of
 // parts give the same bytes.
 func framed(b []byte, part string) []byte {

@@ -129,7 +129,7 @@ func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
 	if after > p.RetryAfterCap && p.RetryAfterOverCap != "cap" {
 		return after, causeRetryAfter, true
 	}
-	total := max(own, min(after, p.RetryAfterCap))
+	total := backoff.Wait(own, after, p.RetryAfterCap)
 	return backoff.Spread(total, p.Backoff.Ratio, f.Dice), causeRetryAfter, false
 }
 

@@ -23,7 +23,7 @@ func NewLogger(w io.Writer, level slog.Leveler, format string, terminal bool) *s
 }
 
 // LogCall writes the one line of a call that ended, with every attempt. It is a
-// warning when the client did not get what it asked for.
+// warning when the client did not get what it asked for. l comes from NewLogger.
 func LogCall(l *slog.Logger, s *attempt.Summary) {
 	level, ctx := slog.LevelInfo, context.Background()
 	if s.Result == "failed" || s.Result == "rejected" {

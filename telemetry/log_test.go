@@ -96,14 +96,6 @@ func TestLogLevels(t *testing.T) {
 	}
 }
 
-func TestLogCallOtherHandler(t *testing.T) {
-	var out bytes.Buffer
-	LogCall(slog.New(slog.NewJSONHandler(&out, nil)), recovered())
-	if !strings.Contains(out.String(), `"reason":"status_503"`) {
-		t.Errorf("the attempts are missing in %s", out.String())
-	}
-}
-
 // hostile is a call in which everything from outside tries to forge lines.
 func hostile(evil string) *attempt.Summary {
 	s := recovered()
