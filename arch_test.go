@@ -37,7 +37,7 @@ var layers = map[string]layer{
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"deadletter":  {level: 1, beside: []string{"idempotency"}},
 
-	"inbound":         {level: 3},
+	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http
 	"upstream":        {level: 3, http: true},
 	"access":          {level: 3},
 	"inspect":         {level: 3},
@@ -57,7 +57,9 @@ var layers = map[string]layer{
 	"dashboard": {level: 4, http: true},
 	"simulate":  {level: 4},
 	"demo":      {level: 4, http: true},
-	"cli":       {level: 4, http: true},
+	"cli":       {level: 4, beside: []string{"doctor"}, http: true},
+	"doctor":    {level: 4, http: true},
+	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
 	"internal/spool":  {level: 2}, // temporary files: I/O below the edges

@@ -6,7 +6,7 @@ func Judge(r *Rules, o *Outcome) Verdict {
 	if o.Fault == FaultNone {
 		return judgeAnswer(r, o)
 	}
-	v := Verdict{Reason: faultReason(o), Executed: executedBy(o), HostFault: blamesHost(o.Fault)}
+	v := Verdict{Reason: faultReason(o), Executed: executedBy(o), HostFault: blamesHost(o.Fault), EgressFault: o.Fault.Egress()}
 	switch o.Fault {
 	case FaultVerify, FaultDenied, FaultLoop, FaultBadTarget:
 		v.Class, v.Executed = Permanent, ExecutedNo
@@ -127,6 +127,9 @@ func executedByStatus(o *Outcome) Executed {
 // faults do not, nor do those that waiting cannot mend (a wrong name, a wrong
 // certificate) and the orderly end of a connection.
 func blamesHost(f Fault) bool {
+	if f.Egress() {
+		return false
+	}
 	switch f {
 	case FaultLocal, FaultCancelled, FaultDenied, FaultLoop, FaultBadTarget, FaultBody,
 		FaultVerify, FaultNoSuchHost, FaultGoaway:

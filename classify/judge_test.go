@@ -37,6 +37,9 @@ func show(v Verdict) string {
 	if v.HostFault {
 		words = append(words, "fault")
 	}
+	if v.EgressFault {
+		words = append(words, "egress")
+	}
 	if v.Alive {
 		words = append(words, "alive")
 	}
@@ -68,6 +71,12 @@ func TestJudge(t *testing.T) {
 		{"closed in the TLS handshake", fault(PhaseTLS, FaultEOF), "transient tls_handshake not_sent no fault", same},
 		{"write error before the first byte", fault(PhaseReady, FaultReset), "transient reset_before_send not_sent no fault", same},
 		{"closed before the first byte", fault(PhaseReady, FaultEOF), "transient reset_before_send not_sent no fault", same},
+		{"egress cannot be reached", fault(PhaseConnect, FaultEgressUnreachable), "transient egress_unreachable not_sent no egress", same},
+		{"egress takes too long", fault(PhaseConnect, FaultEgressTimeout), "transient egress_timeout not_sent no egress", same},
+		{"407 of the egress", fault(PhaseConnect, FaultEgressAuth), "transient egress_auth not_sent no egress", same},
+		{"403 of the egress", fault(PhaseConnect, FaultEgressDenied), "transient egress_denied not_sent no egress", same},
+		{"502 of the egress", fault(PhaseConnect, FaultEgressFailed), "transient egress_failed not_sent no egress", same},
+		{"egress lost in the TLS handshake", fault(PhaseTLS, FaultEgressFailed), "transient egress_failed not_sent no egress", same},
 		{"REFUSED_STREAM", fault(PhaseSent, FaultRefusedStream), "transient refused_stream refused no fault", same},
 		{"H2-01 GOAWAY below the stream", fault(PhaseSent, FaultGoaway), "transient goaway refused no", same},
 

@@ -35,6 +35,12 @@ var fixedReasons = [...]string{
 	FaultLoop:          "loop",
 	FaultBadTarget:     "bad_target",
 	FaultBody:          "body_failed",
+
+	FaultEgressUnreachable: "egress_unreachable",
+	FaultEgressTimeout:     "egress_timeout",
+	FaultEgressAuth:        "egress_auth",
+	FaultEgressDenied:      "egress_denied",
+	FaultEgressFailed:      "egress_failed",
 }
 
 // faultReason names what ended an attempt, by fault and phase.

@@ -85,7 +85,17 @@ const (
 	FaultLoop                // the destination is ourselves
 	FaultBadTarget           // the target makes no sense (port, name)
 	FaultBody                // the client's body could not be read
+
+	// Faults of an egress proxy, before a byte of the request was sent.
+	FaultEgressUnreachable // it cannot be reached: name, connection or its own TLS
+	FaultEgressTimeout     // no way through it was open in time
+	FaultEgressAuth        // it does not take our user and password
+	FaultEgressDenied      // its rules forbid the destination
+	FaultEgressFailed      // it says that it cannot reach the destination, or breaks off
 )
+
+// Egress says that the fault lies with an egress proxy, not with the host.
+func (f Fault) Egress() bool { return f >= FaultEgressUnreachable }
 
 // Outcome is what is known about one attempt: the input of Judge.
 type Outcome struct {
@@ -112,7 +122,8 @@ type Verdict struct {
 	Executed Executed
 	// HostFault: counts against the host's breaker.
 	// Alive: a complete answer that proves the host alive.
-	HostFault, Alive bool
+	// EgressFault: counts against the egress proxy's breaker instead.
+	HostFault, Alive, EgressFault bool
 	// RetryAfter is the server's wish, 0 when it has none (or is not to be honoured).
 	RetryAfter time.Duration
 }

@@ -46,6 +46,12 @@ type Tunnel struct {
 	ProxyAuth string // its Proxy-Authorization
 	Fields    message.Fields
 	CallID    string
+	// Scheme is that of the requests inside: http, or https once the tunnel was
+	// opened with our certificate.
+	Scheme string
+	// Flaw refuses every request inside: what the client asked for in its
+	// handshake is not what it asked for in CONNECT.
+	Flaw *Bad
 }
 
 // Bad says why a request is refused before anybody looks at what it wants.

@@ -6,6 +6,7 @@ package upstream
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"time"
 
@@ -21,6 +22,28 @@ type Target struct {
 	// Exempt targets come from the configuration (routes, egress proxies): the
 	// private-address guard does not apply, the never-allowed list still does.
 	Exempt bool
+	// Exit is the egress proxy to go through; nil: none, the host is dialled
+	// directly. Targets with different exits never share a connection, so an
+	// Exit is comparable and one value per identity.
+	Exit Exit
+}
+
+// Exit is an egress proxy under one identity: its address and the user name
+// that it is given.
+type Exit interface {
+	// Name is for details and logs; it holds no password.
+	Name() string
+	// Proxy is where the egress proxy listens. Scheme is http, https or socks5.
+	Proxy() (scheme, host string, port uint16)
+	// Resolves says that the proxy looks names up itself; otherwise Open is given
+	// an address.
+	Resolves() bool
+	// Open makes conn, a connection to the proxy (inside TLS for https), lead to
+	// host and port; host is a name or an address without brackets. The returned
+	// connection is conn, or conn behind bytes that came early. A failure is one
+	// of the egress faults, FaultLocal or FaultCancelled; conn is then still the
+	// caller's to close. ctx bounds it.
+	Open(ctx context.Context, conn net.Conn, host string, port uint16) (net.Conn, classify.Fault, error)
 }
 
 // Attempt is one request to be sent once.
