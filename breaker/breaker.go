@@ -53,7 +53,7 @@ func (r Result) String() string { return [...]string{"excluded", "alive", "faile
 
 // Event is a change of state to be reported after the lock is given up.
 type Event struct {
-	Scope    string // host or shop
+	Scope    string // host, shop or egress
 	Host     string
 	Shop     string
 	From, To State
