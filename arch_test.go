@@ -47,7 +47,7 @@ var layers = map[string]layer{
 	"store/redis":     {level: 3},
 	"store/storetest": {level: 3},
 	"intercept":       {level: 3, http: true},
-	"egress":          {level: 3, http: true},
+	"egress":          {level: 3},
 	"alert":           {level: 3, http: true},
 	"presets":         {level: 3},
 	"telemetry":       {level: 3, http: true},
@@ -62,8 +62,9 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
-	"internal/spool":  {level: 2}, // temporary files: I/O below the edges
-	"internal/memnet": {level: 2}, // the network of the tests
+	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
+	"internal/memnet":     {level: 2}, // the network of the tests
+	"internal/egresstest": {level: 2}, // an egress proxy of the tests
 }
 
 const lastPureLevel = 1
