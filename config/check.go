@@ -67,6 +67,8 @@ func (c *Config) check() []Problem {
 	}
 	k.hostPatterns("upgrade_to_https", c.UpgradeToHTTPS)
 	k.tls(&c.TLS)
+	k.intercept(&c.Intercept)
+	k.egress(c)
 	k.routes(c.Routes)
 	k.policies(c.RetryPolicies)
 	k.timezone(c)

@@ -202,7 +202,7 @@ func (c *checker) upstreams(path string, list []string) {
 func checkUpstream(base string) error {
 	u, err := url.Parse(base)
 	switch {
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", u.Opaque != "":
+	case err != nil, !slices.Contains([]string{"http", "https", "h2c"}, u.Scheme), u.Hostname() == "", u.Opaque != "":
 		return errors.New("want a URL such as https://gw-api.pinduoduo.com")
 	case u.User != nil:
 		return errors.New("a URL with a user name or password is not supported")

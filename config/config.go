@@ -23,8 +23,8 @@ type Config struct {
 	UpgradeToHTTPS []string        `key:"upgrade_to_https"` // host patterns
 	TLS            TLS             `key:"tls"`
 	Intercept      Intercept       `key:"intercept"`
-	Egress         []any           `key:"egress,later"`
-	EgressDefault  string          `key:"egress_default,later"`
+	Egress         []Egress        `key:"egress"`         // the first that matches, unless the shop names one
+	EgressDefault  string          `key:"egress_default"` // direct, deny
 	Routes         []Route         `key:"routes"`
 	RetryPolicies  Policies        `key:"retry_policies"`
 	Timezone       string          `key:"timezone"`
@@ -52,6 +52,7 @@ type Listen struct {
 	Admin  string   `key:"admin"`  // empty: no admin listener
 	Health string   `key:"health"` // empty: none
 	Hosts  []string `key:"hosts"`  // further Host names for origin-form and admin requests
+	H2C    bool     `key:"h2c"`    // HTTP/2 without TLS from clients that begin with its preface
 }
 
 // Listener is a further proxy address whose calls carry its labels.
@@ -100,7 +101,7 @@ type Headers struct {
 // Shop is what is known about a shop beforehand.
 type Shop struct {
 	Tier   string `key:"tier"`
-	Egress string `key:"egress,later"`
+	Egress string `key:"egress"` // the name of a rule
 }
 
 // TLS is how upstreams are trusted.
@@ -110,11 +111,12 @@ type TLS struct {
 	pem [][]byte // contents of CAFiles
 }
 
-// Intercept is reserved for opening tunnels under our own CA.
+// Intercept says which CONNECT tunnels are opened under our own CA. CACert and
+// CAKey name its files, both or neither: then it is made on first use.
 type Intercept struct {
-	CACert string   `key:"ca_cert,later"`
-	CAKey  string   `key:"ca_key,later"`
-	Hosts  []string `key:"hosts,later"`
+	CACert string   `key:"ca_cert"`
+	CAKey  string   `key:"ca_key"`
+	Hosts  []string `key:"hosts"` // host patterns
 }
 
 // Route maps a path prefix or a Host to upstreams.
@@ -122,7 +124,7 @@ type Route struct {
 	Name        string   `key:"name"` // Parse fills in prefix or host when empty
 	Prefix      string   `key:"prefix"`
 	Host        string   `key:"host"`
-	Upstreams   []string `key:"upstreams"` // base URLs
+	Upstreams   []string `key:"upstreams"` // base URLs; h2c://… is HTTP/2 without TLS
 	StripPrefix bool     `key:"strip_prefix"`
 	Preset      string   `key:"preset,later"`
 	CrossSite   bool     `key:"cross_site"`

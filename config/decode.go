@@ -143,11 +143,11 @@ func (d *decoder) pairs(n *yaml.Node, path string, visit func(key, value *yaml.N
 	}
 }
 
-// list reads a sequence, which replaces what v held. Patterns, names and hours may
-// also be a single value.
+// list reads a sequence, which replaces what v held. Patterns, names, hours and
+// proxies may also be a single value.
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	switch v.Interface().(type) {
-	case Patterns, Hours, Names:
+	case Patterns, Hours, Names, ProxyURLs:
 		if n.Kind != yaml.SequenceNode {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 			d.item(n, path, v.Index(0))
@@ -232,6 +232,10 @@ func (d *decoder) set(text, tag string, v reflect.Value) (err error) {
 		_, err = parseRate(text)
 	case *Secret:
 		*p, err = d.secret(text)
+	case *Login:
+		var s Secret
+		s, err = d.secret(text)
+		*p = Login(s)
 	default:
 		err = setBasic(text, tag, v)
 	}
@@ -280,7 +284,7 @@ func parseTime(text string) (time.Time, error) {
 // join adds a key to a path; one that is no plain word is quoted.
 func join(path, key string) string {
 	if strings.ContainsAny(key, ".[]\" \n") || key == "" {
-		return fmt.Sprintf("%s[%q]", path, key)
+		return fmt.Sprintf("%s[%q]", path, withoutLogin(key))
 	}
 	if path == "" {
 		return key
@@ -310,10 +314,20 @@ func describe(n *yaml.Node) string {
 	return strconv.Quote(shorten(n.Value))
 }
 
-// shorten keeps a message readable.
+// shorten keeps a message readable, and a password that stands where it should
+// not out of it.
 func shorten(text string) string {
+	text = withoutLogin(text)
 	if len(text) > 60 {
 		return text[:60] + "…"
+	}
+	return text
+}
+
+// withoutLogin hides user:password@, with what is before it.
+func withoutLogin(text string) string {
+	if at := strings.LastIndexByte(text, '@'); at >= 0 && strings.Contains(text[:at], ":") {
+		return hiddenSecret + text[at:]
 	}
 	return text
 }

@@ -81,15 +81,20 @@ func encodeMap(v reflect.Value) *yaml.Node {
 // encode leaves out the keys that match everything.
 func (m *Match) encode() *yaml.Node {
 	n := encodeStruct(reflect.ValueOf(m).Elem())
+	dropEmpty(n)
+	n.Style = yaml.FlowStyle
+	return n
+}
+
+// dropEmpty leaves out the keys without a value.
+func dropEmpty(n *yaml.Node) {
 	full := n.Content
 	n.Content = nil
 	for i := 0; i < len(full); i += 2 {
-		if len(full[i+1].Content) > 0 {
+		if len(full[i+1].Content) > 0 || full[i+1].Value != "" {
 			n.Content = append(n.Content, full[i], full[i+1])
 		}
 	}
-	n.Style = yaml.FlowStyle
-	return n
 }
 
 // encode writes statuses as people do, without quotes.

@@ -100,6 +100,7 @@ func (c *Config) join(problems []Problem) error {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(a.Line-b.Line, strings.Compare(a.Path, b.Path))
 	})
+	problems = slices.Compact(problems) // the members of a pool share user and password
 	errs := make([]error, len(problems))
 	for i, p := range problems {
 		if flag := c.source.flag(p.Path); flag != "" {
@@ -152,6 +153,9 @@ func (c *Config) complete(d *decoder) {
 				r.Name = r.Host
 			}
 		}
+	}
+	for i := range c.Egress {
+		c.Egress[i].complete()
 	}
 	c.upperMethods()
 	if open := c.Breakers.Host.Open; !d.given("breakers.host.open_max") {

@@ -379,8 +379,7 @@ func TestNothingIsTheDefault(t *testing.T) {
 // What a later version brings is refused, not ignored; its default is fine.
 func TestLater(t *testing.T) {
 	for _, text := range []string{
-		"intercept: {hosts: [a.test]}", "intercept: {ca_cert: /a}", "egress: [{name: a}]", "egress_default: deny",
-		"store: {kind: sqlite}", "alerts: [{}]", "history: {keep: 1d}", "shops: {a: {egress: b}}",
+		"store: {kind: sqlite}", "alerts: [{}]", "history: {keep: 1d}",
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
 		"retry_policies: [{redrive: [1h]}]", "retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
 		"retry_policies: [{match: {operation: a}}]",
@@ -391,9 +390,6 @@ func TestLater(t *testing.T) {
 		}
 	}
 	parse(t, `
-intercept: {ca_cert: "", ca_key: "", hosts: []}
-egress: []
-egress_default: direct
 store: {kind: memory, path: ""}
 alerts: []
 history: {keep: 30d}
@@ -507,6 +503,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte(`{"retry_policies":[{"match":{"hour_range":"2-6"},"base_delay":1e9}]}`))
 	f.Add([]byte("a: &x [*x]\nlisteners: *x\nretry_policies: *x"))
+	f.Add([]byte("intercept: {ca_cert: /c, ca_key: /k, hosts: ['*']}\nlisten: {h2c: true}\nroutes: [{prefix: /a, upstreams: ['h2c://a.test:80']}]"))
+	f.Add([]byte("egress: [{name: a, match: {shop: [s1]}, proxy: 'socks5h://u-{shop}:p@[::1]:1080'}, {name: d, proxy: direct}]\nshops: {s2: {egress: d}}"))
+	f.Add([]byte("egress: [{name: p, match: {host: '*'}, pool: ['http://a.test', 'https://b.test:8443/'], on_failure: next, user: u, password: p}]\negress_default: deny"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("f", data, hermetic)
 		if err != nil {

@@ -22,6 +22,8 @@ func TestCheckReload(t *testing.T) {
 			"listen", "listen:\n  proxy: 127.0.0.1:81\n  hosts: [a.test]",
 			"test.yaml:2: listen.proxy: cannot change while running; restart to apply it\ntest.yaml:3: listen.hosts: cannot change while running; restart to apply it",
 		},
+		{"h2c", "drain: 1s\nlisten: {h2c: true}", ""},
+		{"egress and interception", "egress: [{name: a, proxy: direct}]\nshops: {s1: {egress: a}}\negress_default: deny\nintercept: {hosts: [a.test], ca_cert: /c, ca_key: /k}", ""},
 		{"listeners", "listeners: [{addr: '127.0.0.1:82'}]", "test.yaml:1: listeners: cannot change while running; restart to apply it"},
 	} {
 		err := running.CheckReload(parse(t, c.text))

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"retryproxy/policy"
+)
+
+// Warnings are things that are allowed and yet probably not meant.
+func (c *Config) Warnings() []string {
+	var out []string
+	if c.Timezone == "Local" && c.usesHours() && isUTC(c.zone) {
+		out = append(out, "timezone: Local is UTC here, so hour_range is read in UTC; set timezone, such as Asia/Shanghai, when that is not meant")
+	}
+	for i := range c.RetryPolicies {
+		if rest := c.RetryPolicies[i+1:]; c.RetryPolicies[i].Match.empty() && len(rest) > 0 {
+			out = append(out, fmt.Sprintf("retry_policies: %s matches every call, so the %d after it never apply", c.RetryPolicies[i].Name, len(rest)))
+			break
+		}
+	}
+	return append(append(out, c.interceptWarnings()...), c.egressWarnings()...)
+}
+
+func (c *Config) interceptWarnings() []string {
+	var out []string
+	if matchesAll(c.Intercept.Hosts) {
+		out = append(out, "intercept.hosts: * opens every tunnel, browsers included; clients that do not trust our CA or pin their own fail; name the hosts that bots call")
+	}
+	deny := policy.NewHosts(c.Destinations.Deny)
+	for _, host := range c.Intercept.Hosts {
+		if !strings.Contains(host, "*") && deny.Match(host) {
+			out = append(out, fmt.Sprintf("intercept.hosts: %s is never opened, since destinations.deny denies it", host))
+		}
+	}
+	return out
+}
+
+// matchesAll says whether one of the host patterns is * on any port or some.
+func matchesAll(patterns []string) bool {
+	for _, p := range patterns {
+		if host, _, err := net.SplitHostPort(p); err == nil {
+			p = host
+		}
+		if p != "" && strings.Trim(p, "*") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Config) egressWarnings() []string {
+	var out []string
+	used := map[string]bool{}
+	for _, shop := range c.Shops {
+		used[shop.Egress] = true
+	}
+	all := ""
+	for i := range c.Egress {
+		e := &c.Egress[i]
+		switch {
+		case used[e.Name]:
+		case e.Match.Named():
+			out = append(out, fmt.Sprintf("egress: %s has no match and no shop names it, so no call leaves by it", e.Name))
+		case all != "":
+			out = append(out, fmt.Sprintf("egress: %s is never used, since %s before it matches every call", e.Name, all))
+		}
+		if all == "" && e.Match.everything() {
+			all = e.Name
+		}
+	}
+	if c.EgressDefault == "deny" && len(c.Egress) == 0 {
+		out = append(out, "egress_default: deny without any egress rule lets no call out")
+	}
+	return out
+}
+
+// usesHours says whether any policy or scope depends on the time of day.
+func (c *Config) usesHours() bool {
+	for i := range c.RetryPolicies {
+		if len(c.RetryPolicies[i].Match.HourRange) > 0 {
+			return true
+		}
+	}
+	for i := range c.Retries.Scopes {
+		if len(c.Retries.Scopes[i].Match.HourRange) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isUTC says whether a zone is UTC by another name, as in a container without one.
+func isUTC(zone *time.Location) bool {
+	name, offset := time.Date(2026, 7, 1, 0, 0, 0, 0, zone).Zone()
+	return offset == 0 && name == "UTC"
+}
