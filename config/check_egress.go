@@ -89,8 +89,10 @@ func (c *checker) pool(path string, e *Egress) {
 // braces is a placeholder, right or wrong.
 var braces = regexp.MustCompile(`\{[^{}]*\}`)
 
-// longestLogin is what SOCKS5 can carry, RFC 1929 section 2.
-const longestLogin = 255
+const (
+	longestLogin = 255 // what SOCKS5 can carry, RFC 1929 section 2
+	leastLabel   = 34  // what a label is shortened to at most
+)
 
 // credentials checks what the rule's proxy number i is told. No message repeats
 // any of it.
@@ -109,8 +111,8 @@ func (c *checker) credentials(path string, i int, e *Egress, p Endpoint) {
 	c.credential(user, "user", p.Scheme, p.User)
 	c.credential(password, "password", p.Scheme, p.Password)
 	switch {
-	case isSOCKS(p.Scheme) && p.User == "" && p.Password != "":
-		c.fail(password, "SOCKS5 takes no password without a user")
+	case p.User == "" && p.Password != "":
+		c.fail(password, "a password needs a user")
 	case !isSOCKS(p.Scheme) && strings.Contains(p.User, ":"):
 		c.fail(user, "a user of an HTTP proxy has no colon")
 	}
@@ -118,7 +120,8 @@ func (c *checker) credentials(path string, i int, e *Egress, p Endpoint) {
 
 // credential checks a user or a password.
 func (c *checker) credential(path, what, scheme, value string) {
-	for _, name := range braces.FindAllString(value, -1) {
+	names := braces.FindAllString(value, -1)
+	for _, name := range names {
 		if name != "{shop}" && name != "{task_type}" {
 			c.fail(path, "the %s may hold {shop} and {task_type}, and no other {name}", what)
 			break
@@ -127,6 +130,8 @@ func (c *checker) credential(path, what, scheme, value string) {
 	switch {
 	case strings.ContainsFunc(value, unicode.IsControl):
 		c.fail(path, "the %s holds a control character", what)
+	case len(names) > 0 && len(braces.ReplaceAllString(value, ""))+leastLabel*len(names) > longestLogin:
+		c.fail(path, "the %s leaves no room for its placeholders: all may be %d bytes, %d for each of them", what, longestLogin, leastLabel)
 	case isSOCKS(scheme) && len(value) > longestLogin:
 		c.fail(path, "the %s is longer than the %d bytes that SOCKS5 takes", what, longestLogin)
 	}

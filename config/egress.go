@@ -223,10 +223,12 @@ func (e *Endpoint) setAddress(address string) error {
 		inner, bracketed = strings.CutSuffix(inner, "]")
 	}
 	addr, err := netip.ParseAddr(inner)
-	isV6 := err == nil && addr.Is6()
-	if bracketed != isV6 || strings.ContainsAny(inner, "[]") || !isHost(inner) {
+	if isV6 := err == nil && addr.Is6(); bracketed != isV6 || strings.ContainsAny(inner, "[]") || !isHost(inner) {
 		return errProxyHost
 	}
 	e.Host = strings.ToLower(strings.TrimSuffix(inner, "."))
+	if bracketed {
+		e.Host = addr.String()
+	}
 	return nil
 }

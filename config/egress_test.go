@@ -22,6 +22,7 @@ func TestParseProxyURL(t *testing.T) {
 		{"usual port of socks5h", "socks5h://a.test", Endpoint{"socks5h", "a.test", 1080, "", ""}, "socks5h://a.test:1080"},
 		{"case and final dot", "HTTP://A.Test.:8080", Endpoint{"http", "a.test", 8080, "", ""}, "http://a.test:8080"},
 		{"IPv6", "http://u:p@[2001:DB8::1]:3128", Endpoint{"http", "2001:db8::1", 3128, "u", "p"}, "http://u:<secret>@[2001:db8::1]:3128"},
+		{"IPv6 in the long form", "http://[0:0:0:0:0:0:0:1]:1", Endpoint{"http", "::1", 1, "", ""}, "http://[::1]:1"},
 		{"IPv6 without port", "socks5://[::1]", Endpoint{"socks5", "::1", 1080, "", ""}, "socks5://[::1]:1080"},
 		{"user alone", "http://token@a.test", Endpoint{"http", "a.test", 80, "token", ""}, "http://token@a.test:80"},
 		{"password alone", "http://:pw@a.test", Endpoint{"http", "a.test", 80, "", "pw"}, "http://:<secret>@a.test:80"},
@@ -71,6 +72,26 @@ func TestParseProxyURLRefuses(t *testing.T) {
 	} {
 		if got, err := parseProxyURL(text); err != want || !got.empty() {
 			t.Errorf("parseProxyURL(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestLengthOfCredentials(t *testing.T) {
+	long := strings.Repeat("u", 187)
+	for _, c := range []struct{ name, proxy, user, want string }{
+		{"HTTP takes any", "http://a.test", strings.Repeat("u", 300), ""},
+		{"SOCKS5 takes 255", "socks5://a.test", strings.Repeat("u", 255), ""},
+		{"SOCKS5 takes no more", "socks5h://a.test", strings.Repeat("u", 256), "the user is longer than the 255 bytes that SOCKS5 takes"},
+		{"room for two", "http://a.test", long + "{shop}{task_type}", ""},
+		{"no room for two", "http://a.test", long + "u{shop}{task_type}", "the user leaves no room for its placeholders: all may be 255 bytes, 34 for each of them"},
+	} {
+		_, err := Parse("test.yaml", []byte("egress: [{name: a, match: {shop: s}, proxy: '"+c.proxy+"', user: '"+c.user+"'}]"), hermetic)
+		got := ""
+		if err != nil {
+			got = strings.TrimPrefix(err.Error(), "test.yaml:1: egress[0].user: ")
+		}
+		if got != c.want {
+			t.Errorf("%s: Parse = %q, want %q", c.name, got, c.want)
 		}
 	}
 }
