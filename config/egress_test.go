@@ -268,3 +268,29 @@ func FuzzProxyURL(f *testing.F) {
 		}
 	})
 }
+
+// fenced are the configurations in a text.
+var fenced = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+func TestReadmeConfigurationsLoad(t *testing.T) {
+	for name, heading := range map[string]string{"README.md": "\n## Configure it\n", "README.zh-CN.md": "\n## 配置\n"} {
+		data, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, _ := strings.Cut(string(data), heading)
+		section, _, _ = strings.Cut(section, "\n## ")
+		examples := fenced.FindAllStringSubmatch(section, -1)
+		if len(examples) < 4 {
+			t.Errorf("%s has %d configurations, want 4 or more", name, len(examples))
+		}
+		for _, m := range examples {
+			c, err := Parse(name, []byte(m[1]), anything)
+			if err != nil {
+				t.Errorf("Parse of an example in %s = %v in\n%s", name, err, m[1])
+			} else if got := append(c.interceptWarnings(), c.egressWarnings()...); len(got) > 0 {
+				t.Errorf("an example in %s is warned about: %q in\n%s", name, got, m[1])
+			}
+		}
+	}
+}
