@@ -32,7 +32,9 @@ func (c *checker) egress(conf *Config) {
 		c.match(path+".match", &Match{Shop: e.Match.Shop, Host: e.Match.Host, TaskType: e.Match.TaskType})
 		c.proxies(path, e)
 		for j, endpoint := range e.Endpoints() {
-			c.credentials(path, j, e, endpoint)
+			if endpoint.Host != "" { // else it could not be read
+				c.credentials(path, j, e, endpoint)
+			}
 		}
 	}
 	for name, shop := range conf.Shops {
