@@ -36,6 +36,10 @@ type Deps struct {
 	SetRetries func(Switch) error // the error says what is wrong with it
 
 	Explain func(Question) (any, error) // an error: the question makes no sense
+
+	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
+	Intercept func() Interception // may be nil: none
+
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
@@ -49,6 +53,7 @@ const index = `retryproxy admin
 /livez /healthz               200 while the process runs
 /readyz                       200 while it takes calls
 /metrics                      Prometheus text
+/ca.pem                       the certificate that clients have to trust
 
 /api/v1/calls                 waiting and recent calls; ?shop= host= state= task_type= key= limit=
 /api/v1/calls/{id}            one call with all its attempts
@@ -60,6 +65,7 @@ const index = `retryproxy admin
 /api/v1/config/reload         POST
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
+/api/v1/intercept             tunnels that are opened, and clients that refuse it
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
 `
 
@@ -74,6 +80,7 @@ func New(d Deps) http.Handler {
 	r.NotFound(notFound)
 	r.MethodNotAllowed(wrongMethod)
 	r.Get("/", text(index))
+	r.Get("/ca.pem", s.showCA)
 	s.health(r)
 	r.Route("/api/v1", s.api)
 	return r
@@ -105,6 +112,7 @@ func (s *server) api(r chi.Router) {
 	r.Get("/retries", s.showRetries)
 	r.Put("/retries", s.setRetries)
 	r.Get("/shops", s.showShops)
+	r.Get("/intercept", s.showIntercept)
 	r.Get("/explain", s.explain)
 	r.Post("/explain", s.explain)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"retryproxy/config"
+	"retryproxy/intercept"
 	"retryproxy/message"
 )
 
@@ -38,6 +39,10 @@ type Env struct {
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
 	Explain func(c *config.Config, q Question) (any, error)
+	// CA says where our certificate authority is kept: as the configuration
+	// file says, else in the data directory. Either may be empty: the built-in
+	// configuration, the usual directory.
+	CA func(configFile, dataDir string) (intercept.Files, error)
 }
 
 // Question is a call that is asked about but not made.
@@ -64,9 +69,9 @@ func commands() []command {
 		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
 		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"ca", "[-config file] [-data directory] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
-		{"ca", "", "", "certificates for opening tunnels", nil},
 		{"doctor", "", "", "find out why calls fail", nil},
 		{"deadletters", "", "", "calls that were given up", nil},
 		{"preset", "", "", "test a preset", nil},
