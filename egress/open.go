@@ -59,9 +59,7 @@ func (e *Exit) Open(ctx context.Context, conn net.Conn, host string, port uint16
 	if err != nil {
 		return nil, classify.FaultEgressFailed, fmt.Errorf("egress %s: %w", e.name, err)
 	}
-	release := interruptible(ctx, conn)
-	early, err := e.ask(conn, d)
-	release()
+	early, err := e.askWithin(ctx, conn, d)
 	if err != nil {
 		fault, err := judge(ctx, err)
 		return nil, fault, fmt.Errorf("egress %s: %s: %w", e.name, d.authority(), err)
@@ -70,6 +68,15 @@ func (e *Exit) Open(ctx context.Context, conn net.Conn, host string, port uint16
 		conn = &preceded{Conn: conn, early: early}
 	}
 	return conn, classify.FaultNone, nil
+}
+
+// askWithin is ask, cut short when ctx is done. It leaves no deadline behind.
+func (e *Exit) askWithin(ctx context.Context, conn net.Conn, d destination) (early []byte, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	defer interruptible(ctx, conn)()
+	return e.ask(conn, d)
 }
 
 // ask has the way opened, and returns what came behind the proxy's answer.
