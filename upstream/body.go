@@ -161,13 +161,13 @@ func (b *body) finish(err error) {
 func bodyError(cn *conn, err error) error {
 	switch {
 	case cn.ctx.Err() != nil:
-		return worded{cn.ctx.Err(), detail(cn.remote, cn.ctx.Err())}
+		return worded{cn.ctx.Err(), detail(cn.at(), cn.ctx.Err())}
 	case timedOut(err):
-		return fmt.Errorf("%w (%s)", ErrIdle, cn.remote)
+		return fmt.Errorf("%w (%s)", ErrIdle, cn.at())
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w (%s)", ErrTruncated, cn.remote)
+		return fmt.Errorf("%w (%s)", ErrTruncated, cn.at())
 	case BodyFault(err) == classify.FaultReset:
-		return worded{err, detail(cn.remote, err)}
+		return worded{err, detail(cn.at(), err)}
 	}
 	return err
 }

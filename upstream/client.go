@@ -19,11 +19,11 @@ type Config struct {
 	// Dial opens a TCP connection; nil: net.Dialer.
 	Dial func(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
 	// Guard judges the very address that is dialled next; an error forbids it,
-	// ErrLoop because it is our own. nil allows all. A kept connection is not judged again: when the rules
-	// change, call CloseIdle.
+	// ErrLoop because it is our own. nil allows all. A kept connection is not
+	// judged again: when the rules change, call CloseIdle.
 	Guard func(addr netip.AddrPort, exempt bool) error
-	// TLS gives the roots. Server name and protocols are set per target, and
-	// verification is always on.
+	// TLS gives the roots. Server name, protocols and session cache are set per
+	// target, and verification is always on.
 	TLS *tls.Config
 
 	IdlePerHost int           // connections kept per target; 0: 256
@@ -37,7 +37,7 @@ const (
 	defaultIdleTotal   = 1024
 	defaultIdleTimeout = time.Minute
 	defaultHeaderBytes = 64 << 10
-	sessionTickets     = 1024 // TLS sessions kept for resumption
+	sessionTickets     = 1024 // TLS sessions kept for resumption, over all exits
 	knownHosts         = 4096 // hosts remembered to speak HTTP/2
 )
 
@@ -47,7 +47,7 @@ type Client struct {
 	resolve     func(context.Context, string) ([]netip.Addr, error)
 	dial        func(context.Context, netip.AddrPort) (net.Conn, error)
 	guard       func(netip.AddrPort, bool) error
-	tls         atomic.Pointer[tls.Config]
+	trust       atomic.Pointer[trust]
 	headerBytes int
 	pool        pool
 	live        atomic.Int64 // connections open now
@@ -87,7 +87,7 @@ func orDefault[T int | time.Duration](v, standard T) T {
 }
 
 // SetTLS changes the roots for connections made from now on.
-func (c *Client) SetTLS(base *tls.Config) { c.tls.Store(clientTLS(base)) }
+func (c *Client) SetTLS(base *tls.Config) { c.trust.Store(newTrust(base)) }
 
 // CloseIdle closes the connections that serve no attempt now.
 func (c *Client) CloseIdle() { c.pool.closeIdle(false) }

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -16,8 +15,8 @@ type conn struct {
 	parked parked // its place in the pool while idle
 	host   *host
 	nc     net.Conn
-	tls    *tls.Conn // nc, when it is one
-	sock   *socket   // of the TCP connection below; nil: it has no descriptor
+	sock   *socket // of the TCP connection below; nil: it has no descriptor
+	bare   bool    // nc is that TCP connection, with no TLS or proxy in between
 	remote netip.AddrPort
 	used   bool      // served an attempt before
 	still  chan bool // while idle without sock: how listen ended
@@ -30,13 +29,15 @@ type conn struct {
 	stop func() bool     // ends the watch on ctx; nil: ctx cannot end
 }
 
+// at names the other end for people.
+func (cn *conn) at() string { return cn.parked.target.at(cn.remote) }
+
 // longAgo as a deadline makes reads and writes fail at once.
 var longAgo = time.Unix(1, 0)
 
-// newConn takes over nc; raw is the TCP connection below it.
-func newConn(c *Client, t *Target, nc, raw net.Conn, remote netip.AddrPort) *conn {
-	cn := &conn{client: c, nc: nc, sock: socketOf(raw), remote: remote, ctx: context.Background()}
-	cn.tls, _ = nc.(*tls.Conn)
+// newConn takes over what was opened.
+func newConn(c *Client, t *Target, o *opened) *conn {
+	cn := &conn{client: c, nc: o.nc, sock: socketOf(o.raw), bare: o.nc == o.raw, remote: o.remote, ctx: context.Background()}
 	cn.parked = parked{target: *t, conn: cn}
 	cn.cut = cn.interrupt
 	c.live.Add(1)
@@ -109,7 +110,7 @@ var errFull = errors.New("over the limit")
 
 // fill reads at least one byte into the buffer, which may grow to limit.
 func (cn *conn) fill(limit int) error {
-	if cn.in.empty() && cn.sock != nil && cn.tls == nil {
+	if cn.in.empty() && cn.sock != nil && cn.bare {
 		cn.in.give()
 		if err := cn.wait(); err != nil {
 			return err
@@ -138,7 +139,7 @@ func (cn *conn) look() state {
 	switch {
 	case cn.sock == nil && cn.heardNothing():
 		return unknown
-	case cn.sock == nil, cn.tls != nil && !cn.quiet():
+	case cn.sock == nil, !cn.bare && !cn.quiet():
 		return dead
 	case cn.sock.silent():
 		return alive
@@ -167,8 +168,9 @@ func (cn *conn) heardNothing() bool {
 	return cn.still != nil && cn.nc.SetReadDeadline(longAgo) == nil && <-cn.still
 }
 
-// quiet looks into the TLS layer, which may have read an alert together with
-// the end of the last answer. The deadline keeps it from reading on.
+// quiet looks into what lies above the socket: TLS, which may have read an alert
+// together with the end of the last answer, or bytes that a proxy sent early. The
+// deadline keeps it from reading on.
 func (cn *conn) quiet() bool {
 	var probe [1]byte
 	if err := cn.nc.SetReadDeadline(longAgo); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -13,10 +12,8 @@ import (
 	"retryproxy/classify"
 )
 
-// detail is what people get to read of an error of the connection to remote.
-func detail(remote netip.AddrPort, err error) string {
-	return describe(remote.String(), remote.String(), err)
-}
+// detail is what people get to read of an error of the connection to at.
+func detail(at string, err error) string { return describe(at, at, err) }
 
 // describe puts err into words; subject introduces one that has no words here.
 func describe(at, subject string, err error) string {
@@ -35,18 +32,29 @@ func describe(at, subject string, err error) string {
 	return subject + ": " + plain(err)
 }
 
-// detail says why there is no connection to the host name.
-func (o opened) detail(name string) string {
+// detail says why there is no connection.
+func (o opened) detail() string {
 	at := o.remote.String()
+	switch {
+	case o.stands:
+		at = o.name + " through " + o.exit.Name()
+		return describe(at, "TLS with "+at, o.err)
+	case o.exit != nil:
+		return "egress " + o.exit.Name() + ": " + o.cause(at)
+	}
+	return o.cause(at)
+}
+
+func (o opened) cause(at string) string {
 	switch {
 	case o.fault == classify.FaultDenied || o.fault == classify.FaultLoop:
 		return o.err.Error()
 	case !o.remote.IsValid():
-		return unresolved(name, o.err)
+		return unresolved(o.name, o.err)
 	case o.phase == classify.PhaseTLS:
-		return describe(at, "TLS with "+name+" ("+at+")", o.err)
+		return describe(at, "TLS with "+o.name+" ("+at+")", o.err)
 	}
-	return detail(o.remote, o.err)
+	return detail(at, o.err)
 }
 
 // unresolved says why name has no address.
@@ -106,7 +114,7 @@ func (w worded) Unwrap() error { return w.error }
 
 // detail says what became of a stream without an answer.
 func (st *stream) detail(fault classify.Fault, err error) string {
-	at := st.s.remote.String()
+	at := st.s.at()
 	switch fault {
 	case classify.FaultBody:
 		return contentDetail(err)
@@ -121,5 +129,5 @@ func (st *stream) detail(fault classify.Fault, err error) string {
 	case classify.FaultReset:
 		return "connection to " + at + " was reset"
 	}
-	return detail(st.s.remote, err)
+	return detail(at, err)
 }

@@ -37,7 +37,7 @@ func TestDetails(t *testing.T) {
 		{op("dial", os.NewSyscallError("connect", syscall.EHOSTUNREACH)), "192.0.2.1:80: " + syscall.EHOSTUNREACH.Error()},
 		{malformed("no status"), "192.0.2.1:80: the answer is not valid HTTP: no status"},
 	} {
-		if got := detail(at, tt.err); got != tt.want {
+		if got := detail(at.String(), tt.err); got != tt.want {
 			t.Errorf("detail(%v) = %q, want %q", tt.err, got, tt.want)
 		}
 	}

@@ -2,9 +2,6 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"runtime"
@@ -21,7 +18,11 @@ const headStart = 250 * time.Millisecond
 // opened is a connection as far as it was built.
 type opened struct {
 	nc     net.Conn
+	raw    net.Conn // the TCP connection below nc; may be nc itself
 	remote netip.AddrPort
+	name   string         // whose connection it is
+	exit   Exit           // that it goes through, nil: none
+	stands bool           // the exit has opened the way: name is the target's
 	phase  classify.Phase // where it failed
 	fault  classify.Fault
 	err    error
@@ -29,9 +30,9 @@ type opened struct {
 
 func (o opened) failed() bool { return o.fault != classify.FaultNone }
 
-// result tells why there is no connection to the host name.
-func (o opened) result(name string) Result {
-	r := failure(o.phase, o.fault, o.detail(name))
+// result tells why there is no connection.
+func (o opened) result() Result {
+	r := failure(o.phase, o.fault, o.detail())
 	r.Remote = o.remote
 	return r
 }
@@ -39,19 +40,29 @@ func (o opened) result(name string) Result {
 // openTCP resolves the target's name and connects to the first address that
 // takes us.
 func (c *Client) openTCP(ctx context.Context, t *Target) opened {
-	addrs, err := c.addresses(ctx, t)
-	if err != nil {
-		return opened{phase: classify.PhaseResolve, fault: lookupFault(err), err: err}
+	addrs, o := c.destinations(ctx, t)
+	if o.failed() {
+		return o
 	}
-	allowed, err := c.allowed(addrs, t)
-	if len(allowed) == 0 {
-		return opened{phase: classify.PhaseNone, fault: deniedFault(err), err: err}
-	}
-	o := c.dialAny(ctx, allowed)
+	o = c.dialAny(ctx, addrs)
+	o.raw, o.name = o.nc, t.Host
 	if o.err != nil {
 		o.phase, o.fault = classify.PhaseConnect, dialFault(o.err)
 	}
 	return o
+}
+
+// destinations are the addresses of t that the guard allows, or why there are none.
+func (c *Client) destinations(ctx context.Context, t *Target) ([]netip.AddrPort, opened) {
+	addrs, err := c.addresses(ctx, t)
+	if err != nil {
+		return nil, opened{name: t.Host, phase: classify.PhaseResolve, fault: lookupFault(err), err: err}
+	}
+	allowed, err := c.allowed(addrs, t)
+	if len(allowed) == 0 {
+		return nil, opened{name: t.Host, phase: classify.PhaseNone, fault: deniedFault(err), err: err}
+	}
+	return allowed, opened{}
 }
 
 // addresses are the target's, IPv4 in IPv6 unwrapped, the families in turn.
@@ -186,51 +197,4 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 		return nil, *why
 	}
 	return addrs, err
-}
-
-// clientTLS is the configuration that those of the connections derive from.
-func clientTLS(base *tls.Config) *tls.Config {
-	cfg := base.Clone()
-	if cfg == nil {
-		cfg = &tls.Config{}
-	}
-	cfg.InsecureSkipVerify = false
-	if cfg.ClientSessionCache == nil {
-		cfg.ClientSessionCache = tls.NewLRUClientSessionCache(sessionTickets)
-	}
-	return cfg
-}
-
-// honest is a connection below TLS. crypto/tls takes its FIN for a clean end
-// even without close_notify, but anybody on the way can send a FIN (RFC 9112
-// section 9.8).
-type honest struct{ net.Conn }
-
-var errNoNotify = fmt.Errorf("%w: no close_notify", io.ErrUnexpectedEOF)
-
-func (h honest) Read(p []byte) (int, error) {
-	n, err := h.Conn.Read(p)
-	if err == io.EOF {
-		err = errNoNotify
-	}
-	return n, err
-}
-
-// secure does the TLS handshake. An upgrade needs HTTP/1.1, so only that is
-// offered for one.
-func (c *Client) secure(ctx context.Context, o opened, t *Target, upgrade bool) (opened, *tls.Conn) {
-	cfg := c.tls.Load().Clone()
-	cfg.ServerName = t.Host
-	cfg.NextProtos = []string{"h2", "http/1.1"}
-	if upgrade {
-		cfg.NextProtos = cfg.NextProtos[1:]
-	}
-	tc := tls.Client(honest{o.nc}, cfg)
-	if err := tc.HandshakeContext(ctx); err != nil {
-		_ = o.nc.Close()
-		o.phase, o.fault, o.err = classify.PhaseTLS, tlsFault(err), err
-		return o, nil
-	}
-	o.nc = tc
-	return o, tc
 }

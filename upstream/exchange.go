@@ -67,8 +67,9 @@ func (x *exchange) fail(fault classify.Fault, err error) Result {
 	if x.phase == classify.PhaseReady && outOfResources(err) {
 		x.phase, fault = classify.PhaseNone, classify.FaultLocal
 	}
+	fault = x.a.Target.blame(x.phase, fault)
 	x.cn.release(false)
-	why := detail(x.cn.remote, err)
+	why := detail(x.cn.at(), err)
 	if fault == classify.FaultBody {
 		why = contentDetail(err)
 	}

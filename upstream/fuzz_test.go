@@ -81,7 +81,7 @@ func FuzzChunks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string, size int) {
 		c := New(dialCanned(nil))
-		cn := newConn(c, &Target{}, canned{strings.NewReader(in)}, canned{}, netip.AddrPort{})
+		cn := newConn(c, &Target{}, &opened{nc: canned{strings.NewReader(in)}, raw: canned{}})
 		chunks := chunks{limit: 1 << 10}
 		p := make([]byte, 1+max(size, -size)&0xff)
 		var got bytes.Buffer

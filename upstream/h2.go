@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -26,12 +26,12 @@ type session struct {
 	retired bool // takes no new streams
 }
 
-// newSession starts HTTP/2 on tc, with a first stream reserved.
-func newSession(c *Client, t *Target, tc *tls.Conn, remote netip.AddrPort) (*session, error) {
-	s := &session{client: c, remote: remote, streams: 1}
+// newSession starts HTTP/2 on o, with a first stream reserved.
+func newSession(c *Client, t *Target, o *opened) (*session, error) {
+	s := &session{client: c, remote: o.remote, streams: 1}
 	s.parked = parked{target: *t, session: s}
 	c.live.Add(1)
-	s.tap = newTap(tc, func() { c.live.Add(-1) })
+	s.tap = newTap(o.nc, func() { c.live.Add(-1) })
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true) // the tap hides that it is TLS
 	tr := &http.Transport{
@@ -55,6 +55,39 @@ func newSession(c *Client, t *Target, tc *tls.Conn, remote netip.AddrPort) (*ses
 }
 
 func (s *session) close() { _ = s.cc.Close() }
+
+// at names the other end for people.
+func (s *session) at() string { return s.parked.target.at(s.remote) }
+
+// errNoH2 is what a peer says, or does, that does not speak HTTP/2.
+var errNoH2 = errors.New("HTTP/2 without TLS is not spoken there")
+
+// awaitHello waits for the SETTINGS that a server of HTTP/2 begins with (RFC 9113
+// section 3.4), and closes the session without them. Without TLS nobody has
+// promised that the peer understands HTTP/2: what another kind of server makes of
+// our frames is unknown, so no request is written before.
+func (s *session) awaitHello(ctx context.Context) error {
+	err := errNoH2
+	select {
+	case ok := <-s.tap.hello:
+		if ok {
+			return nil
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.close()
+	return err
+}
+
+// helloFault is the fault of a session that did not come about: not one byte of
+// a request was written.
+func helloFault(err error) classify.Fault {
+	if timedOut(err) {
+		return classify.FaultTimeout
+	}
+	return classify.FaultReset
+}
 
 // exchange sends a as a stream of the session. Unless begun, the session ended
 // before a byte was sent.

@@ -150,16 +150,16 @@ func (b *h2Body) finish(err error) error {
 func (st *stream) bodyError(err error) error {
 	switch {
 	case st.parent.Err() != nil:
-		return worded{st.parent.Err(), detail(st.s.remote, st.parent.Err())}
+		return worded{st.parent.Err(), detail(st.s.at(), st.parent.Err())}
 	case st.expired.Load():
-		return fmt.Errorf("%w (%s)", ErrIdle, st.s.remote)
+		return fmt.Errorf("%w (%s)", ErrIdle, st.s.at())
 	}
 	if seen := st.seen.Load(); seen != nil {
 		if v := st.s.tap.verdict(seen); v.reset || v.lost {
 			return worded{err, st.detail(classify.FaultReset, err)}
 		}
 	}
-	return fmt.Errorf("%w (%s)", ErrTruncated, st.s.remote)
+	return fmt.Errorf("%w (%s)", ErrTruncated, st.s.at())
 }
 
 // leave closes what is left of the stream. net/http resets it if need be.

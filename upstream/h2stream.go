@@ -73,9 +73,13 @@ func (st *stream) request() (*http.Request, error) {
 	if authority == "" {
 		authority = st.a.Target.authority()
 	}
+	scheme := "https"
+	if st.a.Target.Scheme == "h2c" {
+		scheme = "http"
+	}
 	req := &http.Request{
 		Method: r.Method, Host: authority, Header: h2Fields(r.Fields),
-		URL: &url.URL{Scheme: "https", Host: authority, Opaque: opaque(authority, r.Target)},
+		URL: &url.URL{Scheme: scheme, Host: authority, Opaque: opaque(authority, r.Target)},
 	}
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header["User-Agent"] = nil
@@ -241,6 +245,9 @@ func (st *stream) fail(err error) (res Result, begun bool) {
 	if seen == nil && st.ctx.Err() != nil {
 		phase = classify.PhaseSent // net/http may have been about to write
 	}
+	if seen == nil && fault == classify.FaultReset && st.s.tap.leaving() {
+		fault = classify.FaultGoaway
+	}
 	retire := !begun
 	if seen != nil {
 		v := st.s.tap.verdict(seen)
@@ -251,6 +258,7 @@ func (st *stream) fail(err error) (res Result, begun bool) {
 		// A peer that says nothing at all may be gone without a trace.
 		retire = v.lost || fault == classify.FaultTimeout && st.s.tap.silentSince(st.began)
 	}
+	fault = st.a.Target.blame(phase, fault)
 	st.end(retire)
 	return st.result(failure(phase, fault, st.detail(fault, err))), begun
 }

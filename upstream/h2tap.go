@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"crypto/tls"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -18,6 +17,7 @@ type tap struct {
 	onClose func()
 	closed  sync.Once
 	heard   atomic.Int64 // unix nanoseconds of the last bytes read
+	hello   chan bool    // gets whether the peer began with SETTINGS, once it is known
 
 	mu      sync.Mutex
 	out, in frames
@@ -28,6 +28,7 @@ type tap struct {
 	goaway  bool
 	last    uint32 // highest stream the peer may process, once goaway
 	lost    bool   // the connection has ended
+	greeted bool   // hello was told
 }
 
 // seen is what passed for one stream. Its fields are guarded by tap.mu.
@@ -43,12 +44,13 @@ type seen struct {
 const (
 	frameHeaders   = 0x1
 	frameRSTStream = 0x3
+	frameSettings  = 0x4
 	frameGoaway    = 0x7
 	refusedStream  = 0x7 // error code
 )
 
-func newTap(nc *tls.Conn, onClose func()) *tap {
-	t := &tap{Conn: nc, onClose: onClose, streams: map[uint32]*seen{}, preface: len(clientPreface)}
+func newTap(nc net.Conn, onClose func()) *tap {
+	t := &tap{Conn: nc, onClose: onClose, hello: make(chan bool, 1), streams: map[uint32]*seen{}, preface: len(clientPreface)}
 	t.heard.Store(time.Now().UnixNano())
 	return t
 }
@@ -63,7 +65,9 @@ func (t *tap) Read(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.in.pass(p[:n], t.receivedLocked)
-	t.lost = t.lost || err != nil
+	if t.lost = t.lost || err != nil; t.lost {
+		t.greetLocked(false)
+	}
 	return n, err
 }
 
@@ -125,6 +129,13 @@ func (t *tap) verdict(s *seen) verdict {
 	return verdict{seen: *s, goaway: t.goaway && s.id > t.last, lost: t.lost}
 }
 
+// leaving says whether the peer takes no new streams.
+func (t *tap) leaving() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.goaway
+}
+
 // silentSince says whether nothing was read after at.
 func (t *tap) silentSince(at time.Time) bool { return t.heard.Load() < at.UnixNano() }
 
@@ -135,7 +146,16 @@ func (t *tap) sentLocked(f frame) {
 	}
 }
 
+// greetLocked tells, the first time, how the peer began.
+func (t *tap) greetLocked(settings bool) {
+	if !t.greeted {
+		t.greeted = true
+		t.hello <- settings
+	}
+}
+
 func (t *tap) receivedLocked(f frame) {
+	t.greetLocked(f.kind == frameSettings && f.stream == 0)
 	s := t.streams[f.stream]
 	switch {
 	case f.kind == frameGoaway:

@@ -18,12 +18,13 @@ func (l line) none() bool { return l.conn == nil && l.session == nil }
 
 // line finds a kept connection that is fit for a, or opens one.
 func (c *Client) line(ctx context.Context, a *Attempt) (line, Result) {
-	upgrade := a.Request.Fields.Has("Upgrade")
+	plain := a.Target.Scheme == "h2c"
+	upgrade := !plain && a.Request.Fields.Has("Upgrade")
 	for {
 		if l := c.pool.take(&a.Target, a.Unsafe, upgrade); !l.none() {
 			return l, Result{}
 		}
-		if upgrade || !c.speaksH2.Contains(a.Target) {
+		if !plain && (upgrade || !c.speaksH2.Contains(a.Target)) {
 			return c.connect(ctx, a, upgrade)
 		}
 		if l, failed, again := c.join(ctx, a); !again {
@@ -41,7 +42,7 @@ func (c *Client) connect(ctx context.Context, a *Attempt, upgrade bool) (line, R
 	defer cancel()
 	l, o := c.openAside(limited, &a.Target, upgrade)
 	if o.failed() {
-		return line{}, ended(ctx, &a.Target, o)
+		return line{}, ended(ctx, o)
 	}
 	return l, Result{}
 }
@@ -59,42 +60,59 @@ func (c *Client) openAside(ctx context.Context, t *Target, upgrade bool) (l line
 }
 
 // ended is the Result of a connection that did not come about.
-func ended(ctx context.Context, t *Target, o opened) Result {
+func ended(ctx context.Context, o opened) Result {
 	if ctx.Err() != nil && o.fault != classify.FaultDenied && o.fault != classify.FaultLoop {
 		o.fault = classify.FaultCancelled
 	}
 	if o.fault == classify.FaultLocal {
 		o.phase = classify.PhaseNone
 	}
-	return o.result(t.Host)
+	return o.result()
 }
 
 // open opens one connection and finds out what is spoken on it.
 func (c *Client) open(ctx context.Context, t *Target, upgrade bool) (line, opened) {
-	o := c.openTCP(ctx, t)
+	o := c.reach(ctx, t)
 	if o.failed() {
 		return line{}, o
 	}
-	if t.Scheme == "http" {
-		return line{conn: newConn(c, t, o.nc, o.nc, o.remote)}, o
+	switch t.Scheme {
+	case "http":
+		return line{conn: newConn(c, t, &o)}, o
+	case "h2c":
+		return c.openSession(ctx, t, o)
 	}
-	raw := o.nc
-	o, tc := c.secure(ctx, o, t, upgrade)
+	protocols := []string{"h2", "http/1.1"}
+	if upgrade { // needs HTTP/1.1
+		protocols = protocols[1:]
+	}
+	o, tc := c.secure(ctx, o, t, protocols...)
 	if o.failed() {
 		return line{}, o
 	}
-	if tc.ConnectionState().NegotiatedProtocol != "h2" {
-		if !upgrade {
-			c.speaksH2.Remove(*t)
-		}
-		return line{conn: newConn(c, t, tc, raw, o.remote)}, o
+	if tc.ConnectionState().NegotiatedProtocol == "h2" {
+		return c.openSession(ctx, t, o)
 	}
-	s, err := newSession(c, t, tc, o.remote)
+	if !upgrade {
+		c.speaksH2.Remove(*t)
+	}
+	return line{conn: newConn(c, t, &o)}, o
+}
+
+// openSession starts HTTP/2 on o.
+func (c *Client) openSession(ctx context.Context, t *Target, o opened) (line, opened) {
+	s, err := newSession(c, t, &o)
+	if err == nil && t.Scheme == "h2c" {
+		err = s.awaitHello(ctx)
+	}
 	if err != nil {
-		o.phase, o.fault, o.err = classify.PhaseReady, classify.FaultReset, err
+		o.phase, o.err = classify.PhaseReady, err
+		o.fault = t.blame(o.phase, helloFault(err))
 		return line{}, o
 	}
-	c.speaksH2.Add(*t, struct{}{})
+	if t.Scheme != "h2c" {
+		c.speaksH2.Add(*t, struct{}{})
+	}
 	c.pool.share(s)
 	return line{session: s}, o
 }
@@ -140,7 +158,7 @@ func (c *Client) await(ctx context.Context, a *Attempt, f *flight) (line, Result
 		again := f.ok || f.failed.Outcome.Fault == classify.FaultCancelled
 		return line{}, f.failed, again
 	case <-limited.Done():
-		fault := classify.FaultTimeout
+		fault := a.Target.outOfTime()
 		if ctx.Err() != nil {
 			fault = classify.FaultCancelled
 		}
@@ -148,21 +166,21 @@ func (c *Client) await(ctx context.Context, a *Attempt, f *flight) (line, Result
 	}
 }
 
-// Tunnel opens a plain TCP connection to t within timeout, for CONNECT; t needs
-// no scheme. With 0 or less there is no time left and nothing is dialled. The
+// Tunnel opens a connection to t within timeout, for CONNECT: plain TCP, or the
+// way through t's exit. t needs no scheme. With 0 or less there is no time left and nothing is dialled. The
 // caller closes it; it is not counted in Stats.
 func (c *Client) Tunnel(ctx context.Context, t Target, timeout time.Duration) (net.Conn, Result) {
 	if why := t.unreachable(); why != "" {
 		return nil, failure(classify.PhaseNone, classify.FaultBadTarget, why)
 	}
 	if timeout <= 0 {
-		return nil, failure(classify.PhaseNone, classify.FaultTimeout, noTime)
+		return nil, failure(classify.PhaseNone, t.outOfTime(), noTime)
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	o := c.openTCP(limited, &t)
+	o := c.reach(limited, &t)
 	if o.failed() {
-		return nil, ended(ctx, &t, o)
+		return nil, ended(ctx, o)
 	}
 	return o.nc, Result{Remote: o.remote, Outcome: classify.Outcome{Phase: classify.PhaseReady}}
 }

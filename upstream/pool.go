@@ -61,7 +61,7 @@ func (p *pool) init(perHost, total int, timeout time.Duration) {
 // take returns something kept for t that is fit to send on. An upgrade needs
 // HTTP/1.1. What turns out dead is dropped without a word: no attempt used it.
 func (p *pool) take(t *Target, unsafe, upgrade bool) line {
-	if t.Scheme == "https" && !upgrade {
+	if t.Scheme != "http" && !upgrade {
 		if s := p.reserve(t, unsafe); s != nil {
 			return line{session: s}
 		}

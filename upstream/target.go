@@ -8,8 +8,8 @@ import (
 
 // refusal says why t makes no sense as a target; empty: it does.
 func (t *Target) refusal() string {
-	if t.Scheme != "http" && t.Scheme != "https" {
-		return "the scheme is neither http nor https"
+	if t.Scheme != "http" && t.Scheme != "https" && t.Scheme != "h2c" {
+		return "the scheme is neither http nor https nor h2c"
 	}
 	return t.unreachable()
 }
@@ -73,8 +73,20 @@ func (t *Target) authority() string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	if t.Scheme == "http" && t.Port == 80 || t.Scheme == "https" && t.Port == 443 {
+	standard := uint16(80)
+	if t.Scheme == "https" {
+		standard = 443
+	}
+	if t.Port == standard {
 		return host
 	}
 	return host + ":" + strconv.Itoa(int(t.Port))
+}
+
+// at names for people who is at the other end of a connection to remote.
+func (t *Target) at(remote netip.AddrPort) string {
+	if t.Exit == nil {
+		return remote.String()
+	}
+	return t.Host + " through " + t.Exit.Name()
 }

@@ -153,7 +153,7 @@ func (u *upload) write(b []byte) error {
 		if b = b[n:]; err == nil {
 			return nil
 		}
-		if n == 0 || !timedOut(err) || u.cn.tls != nil {
+		if n == 0 || !timedOut(err) || !u.cn.bare {
 			return err // a TLS connection is broken by a timeout
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // Target is where an attempt goes.
 type Target struct {
-	Scheme string // http or https
+	Scheme string // http, https, or h2c: HTTP/2 without TLS, known beforehand
 	Host   string // lower case name or address, no brackets, no trailing dot
 	Port   uint16
 	// Exempt targets come from the configuration (routes, egress proxies): the
@@ -70,7 +70,7 @@ type Result struct {
 	Response *message.Response
 	Outcome  classify.Outcome
 	Reused   bool           // the connection had served before
-	Remote   netip.AddrPort // the address that was dialled; zero when none was
+	Remote   netip.AddrPort // the address that was dialled, an exit's if there is one; zero when none was
 	Sent     int64          // bytes of the request written so far
 }
 
@@ -85,7 +85,7 @@ func (c *Client) Send(ctx context.Context, a *Attempt) Result {
 		return failure(classify.PhaseNone, classify.FaultBadTarget, why)
 	}
 	if !a.Deadline.IsZero() && !time.Now().Before(a.Deadline) {
-		return failure(classify.PhaseNone, classify.FaultTimeout, noTime)
+		return failure(classify.PhaseNone, a.Target.outOfTime(), noTime)
 	}
 	for try := 1; ; try++ {
 		l, failed := c.line(ctx, a)
