@@ -14,11 +14,22 @@ import (
 	"testing"
 )
 
+// resend is which POSTs a client sends again by itself when a reused connection
+// dies under them.
+type resend int
+
+const (
+	none  resend = iota
+	keyed        // with an idempotency key
+	every        // so that one without a key is executed twice
+)
+
 // client is one client of the suite.
 type client struct {
 	name     string
 	ways     []way
-	resends  bool // re-sends a POST by itself when a reused connection dies
+	resends  resend
+	tunnels  bool // sends CONNECT for http, too
 	listener bool // sends no user name: gets a listener of its own
 	missing  func() string
 	play     func(*testing.T, *job, *tools) []result
@@ -32,20 +43,20 @@ var (
 
 // clients are all of the suite; docs/clients.md has a row for each.
 var clients = []client{
-	{name: "curl", ways: connects, resends: true, missing: command("curl", "curl"), play: playCurl},
+	{name: "curl", ways: connects, resends: every, missing: command("curl", "curl"), play: playCurl},
 	{name: "Python urllib", ways: connects, missing: systemPython(""), play: playPython("urllib")},
 	{name: "Python http.client", ways: both, missing: systemPython(""), play: playPython("http.client")},
 	{name: "Python requests", ways: connects, missing: systemPython("requests"), play: playPython("requests")},
-	{name: "Node fetch", ways: connects, missing: node, play: playNode("fetch")},
-	{name: "undici 7", ways: connects, missing: node, play: playNode("undici 7")},
+	{name: "Node fetch", ways: connects, tunnels: true, missing: node, play: playNode("fetch")},
+	{name: "undici 7", ways: connects, tunnels: true, missing: node, play: playNode("undici 7")},
 	{name: "undici 8", ways: connects, missing: node, play: playNode("undici 8")},
 	{name: "axios", ways: connects, missing: node, play: playNode("axios")},
 	{name: "axios 1.7.9", ways: absolutes, missing: node, play: playNode("axios 1.7.9")},
-	{name: "https-proxy-agent", ways: connects, missing: node, play: playNode("https-proxy-agent")},
-	{name: "Go net/http", resends: true, ways: connects, missing: func() string { return "" }, play: playGo},
+	{name: "https-proxy-agent", ways: connects, tunnels: true, missing: node, play: playNode("https-proxy-agent")},
+	{name: "Go net/http", ways: connects, resends: keyed, missing: func() string { return "" }, play: playGo},
 	{name: "Java HttpClient", ways: connects, missing: java, play: playJava("HttpClient")},
-	{name: "Java HttpURLConnection", ways: connects, resends: true, missing: java, play: playJava("HttpURLConnection")},
-	{name: "Chromium fetch", ways: connects, resends: true, listener: true, missing: chromium, play: playChromium},
+	{name: "Java HttpURLConnection", ways: connects, resends: every, missing: java, play: playJava("HttpURLConnection")},
+	{name: "Chromium fetch", ways: connects, resends: every, listener: true, missing: chromium, play: playChromium},
 }
 
 const (

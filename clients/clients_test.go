@@ -51,6 +51,8 @@ var steps = []step{
 	{"POST", "/warm", "", "order"},
 	{"POST", "/cut", "key-cut", "order"},
 	{"POST", "/cut", "key-cut", "order"},
+	{"POST", "/warm", "", "order"},
+	{"POST", "/cut", "", "order"},
 }
 
 // result is what the client saw of a step.
@@ -165,18 +167,32 @@ func (j *job) play(t *testing.T, p *product, up *upstream, tools *tools) {
 	if len(got) != len(steps) {
 		t.Fatalf("%d results of %d steps: %v", len(got), len(steps), got)
 	}
+	calls := p.calls(j.host)
+	t.Logf("%s calls %s: mode %s", j.client.name, j.url(""), modes(calls))
 	for i, r := range got {
 		t.Logf("%-4s %-6s key=%-8s -> %v", steps[i].method, steps[i].path, steps[i].key, r)
 	}
 	j.healed(t, got[0], got[1], up)
 	j.died(t, got[3], got[5], up)
 	j.cut(t, got[7], got[8], up)
-	j.labelled(t, p.calls(j.host))
+	j.doubled(t, up)
+	j.labelled(t, calls)
+	j.asked(t, calls)
 	for _, a := range up.arrivals(j.host, "/warm") {
 		if a.tls != (j.way.upstream == "https") {
 			t.Errorf("the upstream was called with TLS = %t, want %s", a.tls, j.way.upstream)
 		}
 	}
+}
+
+// modes are those that calls came in by.
+func modes(calls []call) (list []string) {
+	for _, c := range calls {
+		if mode := c.Method + " by " + c.Mode; !slices.Contains(list, mode) {
+			list = append(list, mode)
+		}
+	}
+	return list
 }
 
 // healed: success after two 503s, and after the time that the upstream asks for.
@@ -217,17 +233,31 @@ func (j *job) died(t *testing.T, keyless, keyed result, up *upstream) {
 // it, client or caller, it is executed once.
 func (j *job) cut(t *testing.T, first, again result, up *upstream) {
 	t.Helper()
-	if resent := first.status == "200"; resent != j.client.resends {
-		t.Errorf("the order whose connection died = %v, want re-sent by the client = %t", first, j.client.resends)
+	want := "0"
+	if j.client.resends != none {
+		want = "200"
 	}
-	if first.status != "200" && first.status != "0" {
-		t.Errorf("the order whose connection died = %v, want an error or its answer", first)
+	if first.status != want {
+		t.Errorf("the order whose connection died = %v, want status %s (0: not re-sent by the client)", first, want)
 	}
 	if again.status != "200" || again.replayed != "true" || again.body != "cut 1" {
 		t.Errorf("its repeat = %v, want the first answer again", again)
 	}
-	if n := len(up.arrivals(j.host, "/cut")); n != 1 {
+	if n := up.count(j.host, "/cut", "key-cut"); n != 1 {
 		t.Errorf("executed %d times, want once", n)
+	}
+}
+
+// doubled: what a key is for. Without one, nobody can tell a client's re-send
+// from a second order.
+func (j *job) doubled(t *testing.T, up *upstream) {
+	t.Helper()
+	want := 1
+	if j.client.resends == every {
+		want = 2
+	}
+	if n := up.count(j.host, "/cut", ""); n != want {
+		t.Errorf("without a key executed %d times, want %d", n, want)
 	}
 }
 
@@ -244,5 +274,14 @@ func (j *job) labelled(t *testing.T, calls []call) {
 		if c.Method != "CONNECT" && c.Scheme != j.way.upstream {
 			t.Errorf("%s %s went by %s, want %s", c.Method, c.Path, c.Scheme, j.way.upstream)
 		}
+	}
+}
+
+// asked: CONNECT came where the client is known to send it, and there only.
+func (j *job) asked(t *testing.T, calls []call) {
+	t.Helper()
+	want := j.way == intercept || j.client.tunnels
+	if got := slices.ContainsFunc(calls, func(c call) bool { return c.Method == "CONNECT" }); got != want {
+		t.Errorf("it sent CONNECT = %t, want %t", got, want)
 	}
 }

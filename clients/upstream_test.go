@@ -120,19 +120,24 @@ func (u *upstream) arrivals(host, path string) []arrival {
 	return append([]arrival(nil), u.seen[host+path]...)
 }
 
+// count is how many requests for a path of a host had the key.
+func (u *upstream) count(host, path, key string) (n int) {
+	for _, a := range u.arrivals(host, path) {
+		if a.key == key {
+			n++
+		}
+	}
+	return n
+}
+
 // note keeps a request and counts those that are alike.
 func (u *upstream) note(r *http.Request, host string) (n int, j *job) {
 	a := arrival{time.Now(), r.Header.Get("X-Idempotency-Key"), r.TLS != nil}
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	at := host + r.URL.Path
-	u.seen[at] = append(u.seen[at], a)
-	for _, b := range u.seen[at] {
-		if b.key == a.key {
-			n++
-		}
-	}
-	return n, u.jobs[host]
+	u.seen[host+r.URL.Path] = append(u.seen[host+r.URL.Path], a)
+	j = u.jobs[host]
+	u.mu.Unlock()
+	return u.count(host, r.URL.Path, a.key), j
 }
 
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
