@@ -36,6 +36,9 @@ type Deps struct {
 	SetRetries func(Switch) error // the error says what is wrong with it
 
 	Explain func(Question) (any, error) // an error: the question makes no sense
+	// Observed is what finished calls told about clients and hosts, as JSON shows
+	// it; nil: nobody counts.
+	Observed func() any
 
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
 	Intercept func() Interception // may be nil: none
@@ -65,6 +68,7 @@ const index = `retryproxy admin
 /api/v1/config/reload         POST
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
+/api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
 `
@@ -112,6 +116,7 @@ func (s *server) api(r chi.Router) {
 	r.Get("/retries", s.showRetries)
 	r.Put("/retries", s.setRetries)
 	r.Get("/shops", s.showShops)
+	r.Get("/observed", s.showObserved)
 	r.Get("/intercept", s.showIntercept)
 	r.Get("/explain", s.explain)
 	r.Post("/explain", s.explain)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"retryproxy/config"
+	"retryproxy/doctor"
 	"retryproxy/intercept"
 	"retryproxy/message"
 )
@@ -39,6 +40,9 @@ type Env struct {
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
 	Explain func(c *config.Config, q Question) (any, error)
+	// Doctor gives what only a wired proxy has (Send, Egress, CA, Roots); end gives
+	// it back. nil: upstreams, egress and CA are not examined.
+	Doctor func(c *config.Config, data string) (w doctor.World, end func(), err error)
 	// CA says where our certificate authority is kept: as the configuration
 	// file says, else in the data directory. Either may be empty: the built-in
 	// configuration, the usual directory.
@@ -72,7 +76,7 @@ func commands() []command {
 		{"ca", "[-config file] [-data directory] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
-		{"doctor", "", "", "find out why calls fail", nil},
+		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
 		{"deadletters", "", "", "calls that were given up", nil},
 		{"preset", "", "", "test a preset", nil},
 		{"report", "", "", "what retries saved", nil},

@@ -60,7 +60,7 @@ func TestUsage(t *testing.T) {
 		{"-h", []string{"-h"}, OK, "usage: retryproxy COMMAND [flags] [ARGS]", ""},
 		{"unknown command", []string{"fly"}, Usage, "", `"fly" is not a command`},
 		{"later", []string{"simulate", "-x"}, Usage, "", "simulate: not in this version"},
-		{"later too", []string{"doctor"}, Usage, "", "doctor: not in this version"},
+		{"later too", []string{"preset"}, Usage, "", "preset: not in this version"},
 		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
 		{"help of a command", []string{"calls", "-h"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
 		{"help with arguments", []string{"explain", "-h"}, OK, "", "usage: retryproxy explain [flags] URL\n"},

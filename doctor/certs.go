@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// trust looks at our CA.
+func (w *World) trust(f *Facts) Trust {
+	t := Trust{File: w.CA.Cert, Key: w.CA.Key}
+	if t.File == "" || len(f.Setup.Intercept) == 0 {
+		return t
+	}
+	certs, err := certificates(t.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		t.Missing = true
+		return t
+	case err != nil:
+		t.Fault = err.Error()
+		return t
+	}
+	info, err := os.Stat(t.Key)
+	if err != nil {
+		t.Fault = err.Error()
+		return t
+	}
+	t.KeyMode, t.Expires = uint32(info.Mode().Perm()), certs[0].NotAfter
+	if pool, err := x509.SystemCertPool(); err == nil {
+		_, err = certs[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		t.System = err == nil
+	}
+	return t
+}
+
+var errNoCertificate = errors.New("it holds no PEM certificate")
+
+// certificates reads the PEM certificates of a file, at least one.
+func certificates(name string) ([]*x509.Certificate, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []*x509.Certificate
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, cert)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errNoCertificate
+	}
+	return out, nil
+}
+
+// bundles looks at the files of certificates that the environment names.
+func (w *World) bundles(f *Facts) map[string]Bundle {
+	var ours []byte
+	if certs, err := certificates(w.CA.Cert); err == nil {
+		ours = certs[0].Raw
+	}
+	out := map[string]Bundle{}
+	for _, v := range bundleVars {
+		name := f.Shell.Vars[v.name]
+		if name == "" {
+			continue
+		}
+		b := Bundle{File: name}
+		certs, err := certificates(name)
+		if err != nil {
+			b.Fault = err.Error()
+		}
+		b.Count = len(certs)
+		for _, c := range certs {
+			b.Ours = b.Ours || bytes.Equal(c.Raw, ours)
+		}
+		out[v.name] = b
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"retryproxy/classify"
+)
+
+// examineEgress judges the egress proxies by what was asked through them.
+func examineEgress(f *Facts) []Finding {
+	var out []Finding
+	told := map[string]bool{} // one finding for each rule and fault
+	for i := range f.Probes {
+		p := &f.Probes[i]
+		if !p.Fault.Egress() {
+			continue
+		}
+		x := throughExit(f, p)
+		if key := x.ID + " " + p.proxy(f); !told[key] {
+			told[key] = true
+			out = append(out, x)
+		}
+	}
+	if f.Setup.Deny && len(f.Setup.BareShops) > 0 {
+		out = append(out, Finding{
+			"egress.bare_shops", groupEgress, Problem, "no egress rule fits " + some(f.Setup.BareShops, 5),
+			"With egress_default: deny their calls are refused with 403.", []Fix{inConfig("shops: {%s: {egress: RULE}}", f.Setup.BareShops[0])},
+		})
+	}
+	return out
+}
+
+// throughExit is the finding of an egress proxy that did not let a call through.
+func throughExit(f *Facts, p *Probe) Finding {
+	x := Finding{"egress.failed", groupEgress, Problem, fmt.Sprintf("egress %s (%s): %s", p.Exit, p.proxy(f), p.Detail), "Calls of its shops fail; they never leave by another address.", nil}
+	switch p.Fault {
+	case classify.FaultEgressUnreachable:
+		x.ID = "egress.unreachable"
+		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
+	case classify.FaultEgressTimeout:
+		x.ID = "egress.timeout"
+		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
+	case classify.FaultEgressAuth:
+		x.ID = "egress.auth"
+		x.Fix = []Fix{inConfig(`egress: [{name: %s, proxy: "%s"}]   # a password with @ : / %% is written as %%40 %%3A %%2F %%25`, p.Exit, strings.Replace(p.proxy(f), "://", "://USER:${PASSWORD}@", 1))}
+	case classify.FaultEgressDenied:
+		x.ID = "egress.denied"
+		x.Why = "The rules of the egress proxy forbid this destination; its owner has to allow it."
+		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
+	default:
+		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
+	}
+	return x
+}
+
+// proxy is where the egress proxy listens, without credentials.
+func (t *Target) proxy(f *Facts) string {
+	if t.Through != nil {
+		scheme, host, port := t.Through.Proxy()
+		return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	if i := slices.IndexFunc(f.Exits, func(e Exit) bool { return e.Name == t.Exit }); i >= 0 {
+		return f.Exits[i].Proxy
+	}
+	return "PROXY"
+}
+
+// some lists the first n of names and counts the rest.
+func some(names []string, n int) string {
+	text := strings.Join(names[:min(len(names), n)], ", ")
+	if len(names) > n {
+		text += fmt.Sprintf(" and %d more", len(names)-n)
+	}
+	return text
+}

@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Print writes findings for people: groups with something to mend first, then
+// one line for each thing that is well, then the sum.
+func Print(w io.Writer, list []Finding) error {
+	var b strings.Builder
+	for _, group := range inOrder(list) {
+		fmt.Fprintf(&b, "%s\n", group)
+		for i := range list {
+			if list[i].Group == group && list[i].Severity > OK {
+				list[i].print(&b)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	for i := range list {
+		if list[i].Severity == OK {
+			fmt.Fprintf(&b, "ok  %-11s  %s\n", list[i].Group, clean(list[i].Seen))
+		}
+	}
+	fmt.Fprintln(&b, sum(list))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// inOrder are the groups with something to mend, the one with the worst first.
+func inOrder(list []Finding) []string {
+	var out []string
+	seen := map[string]bool{}
+	for i := range list {
+		if g := list[i].Group; list[i].Severity > OK && !seen[g] {
+			seen[g] = true
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// print writes one finding.
+func (x *Finding) print(b *strings.Builder) {
+	fmt.Fprintf(b, "  %-8s %s\n", x.Severity, clean(x.Seen))
+	if x.Why != "" {
+		fmt.Fprintf(b, "           %s\n", clean(x.Why))
+	}
+	for _, f := range x.Fix {
+		fmt.Fprintf(b, "           → %-10s  %s\n", f.Into, clean(f.Line))
+	}
+}
+
+// clean takes out what would steer the terminal: some of it came from elsewhere.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// sum counts what there is to mend.
+func sum(list []Finding) string {
+	count := map[Severity]int{}
+	for i := range list {
+		count[list[i].Severity]++
+	}
+	var parts []string
+	for _, s := range [...]Severity{Problem, Warning, Note} {
+		if n := count[s]; n == 1 {
+			parts = append(parts, "1 "+s.String())
+		} else if n > 1 {
+			parts = append(parts, fmt.Sprintf("%d %ss", n, s))
+		}
+	}
+	if len(parts) == 0 {
+		return "All is well."
+	}
+	return strings.Join(parts, ", ") + "."
+}
+
+// JSON is the report for machines.
+func JSON(list []Finding) ([]byte, error) {
+	count := map[Severity]int{}
+	for i := range list {
+		count[list[i].Severity]++
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(struct {
+		Problems int       `json:"problems"`
+		Warnings int       `json:"warnings"`
+		Notes    int       `json:"notes"`
+		Findings []Finding `json:"findings"`
+	}{count[Problem], count[Warning], count[Note], list})
+	return []byte(b.String()), err
+}

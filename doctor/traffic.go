@@ -1,0 +1,189 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"slices"
+
+	"retryproxy/policy"
+)
+
+// Least numbers below which traffic says nothing.
+const (
+	leastCalls    = 20
+	leastFailures = 5
+	mostListed    = 3 // hosts and clients with a finding of their own
+)
+
+// examineTraffic judges what the running proxy saw.
+func examineTraffic(f *Facts) []Finding {
+	if f.Seen == nil {
+		return nil
+	}
+	out := append(tunnels(f), unlabelled(f)...)
+	if n := f.Running.Misspelt; n > 0 {
+		out = append(out, Finding{
+			"traffic.user_name", groupTraffic, Warning, fmt.Sprintf("%d calls had a user name whose labels cannot be read", n),
+			"The form is shop=17;task=order_ship;tier=vip.", inShell("HTTP_PROXY", "http://shop=17;task=order_ship:x@"+f.Setup.Proxy),
+		})
+	}
+	for _, h := range f.Seen.Hosts {
+		if h.Suspect > 0 {
+			out = append(out, Finding{
+				"traffic.suspect", groupTraffic, Warning, fmt.Sprintf("%s answered %d of %d calls with a 2xx whose content looks like a failure", h.Host, h.Suspect, h.Calls),
+				"They count as successes and are not retried.", []Fix{toRun("retryproxy calls -host %s", h.Host)},
+			})
+		}
+	}
+	return append(out, stopped(f)...)
+}
+
+// tunnels tells of hosts whose calls cannot be seen, and how to change that.
+func tunnels(f *Facts) []Finding {
+	v := f.Seen
+	if v.Tunnels == 0 {
+		return nil
+	}
+	severity := Note
+	if v.Tunnels > v.Calls {
+		severity = Warning
+	}
+	intercepted := policy.NewHosts(f.Setup.Intercept)
+	var names []string
+	var fix []Fix
+	for _, h := range v.Hosts {
+		if h.Tunnels == 0 {
+			continue
+		}
+		names = append(names, fmt.Sprintf("%s (%d)", h.Host, h.Tunnels))
+		if len(names) <= mostListed && !intercepted.Match(h.Host) {
+			fix = append(fix, fullRetries(f, h.Host)...)
+		}
+	}
+	return []Finding{{
+		"traffic.tunnels", groupTraffic, severity, fmt.Sprintf("%d%% of %d calls went through opaque tunnels: %s", 100*v.Tunnels/(v.Calls+v.Tunnels), v.Calls+v.Tunnels, some(names, mostListed)),
+		"In a tunnel only the connection is retried. Full retries: call http:// and let us speak TLS (nothing to install), or open the tunnel with our CA.",
+		fix,
+	}}
+}
+
+// fullRetries are the ways to full retries for a host, the best first.
+func fullRetries(f *Facts, host string) []Fix {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil || port != "443" {
+		name = host
+	}
+	if policy.NewHosts(f.Setup.Upgrade).Match(host) {
+		return []Fix{toRun("curl -x http://%s http://%s/   # upgrade_to_https has it: call http://", f.Setup.Proxy, name)}
+	}
+	return []Fix{inConfig("upgrade_to_https: [%q]   # and call http://%s/", name, name), inConfig("intercept: {hosts: [%q]}", name)}
+}
+
+// unlabelled tells of calls that belong to nobody.
+func unlabelled(f *Facts) []Finding {
+	v := f.Seen
+	if v.Calls < leastCalls || 2*v.NoShop <= v.Calls && 2*v.NoTask <= v.Calls {
+		return nil
+	}
+	return []Finding{{
+		"traffic.labels", groupTraffic, Note, fmt.Sprintf("%d%% of %d calls have no shop, %d%% no task type", 100*v.NoShop/v.Calls, v.Calls, 100*v.NoTask/v.Calls),
+		"Without them all calls share one limit and one policy, and one bad shop can use up the retries of all.",
+		inShell("HTTP_PROXY", "http://shop=17;task=order_ship:x@"+f.Setup.Proxy, "http_proxy", "http://shop=17;task=order_ship:x@"+f.Setup.Proxy),
+	}}
+}
+
+// cause says what a reason means for the operator.
+type cause struct {
+	reason   string
+	severity Severity
+	why      string
+	fix      func(f *Facts) []Fix
+}
+
+// causes are the reasons that a setting can mend.
+var causes = []cause{
+	{"auth_required", Problem, "They had no valid user and password of clients.users (407).", func(f *Facts) []Fix { return inShell("HTTP_PROXY", "http://USER:PASSWORD@"+f.Setup.Proxy) }},
+	{"client_denied", Problem, "Their address or labels are not allowed here (403).", func(*Facts) []Fix { return []Fix{inConfig("clients: {allow: [127.0.0.0/8, \"::1/128\", 10.0.0.0/8]}")} }},
+	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(*Facts) []Fix { return []Fix{inConfig("destinations: {allow: [HOST]}")} }},
+	{"retries_off", Warning, "The switch is off, so nothing was retried.", func(*Facts) []Fix { return []Fix{toRun("retryproxy retries on")} }},
+	{"retry_limited", Warning, "The limit for retries was used up.", func(*Facts) []Fix { return []Fix{inConfig("retry_limits: {shop: {rate: 10/m, share: 0.2}}")} }},
+	{"deadline_exceeded", Warning, "The time of the call ran out before an attempt succeeded.", func(*Facts) []Fix { return []Fix{inConfig("retry_policies: [{name: default, deadline: 10m}]")} }},
+	{"retry_after_too_long", Warning, "The upstream asked for more time than the call had.", func(*Facts) []Fix { return []Fix{inConfig("retry_policies: [{name: default, deadline: 10m}]")} }},
+	{"body_not_replayable", Warning, "Their body was larger than body.limit, so it was sent once.", func(*Facts) []Fix { return []Fix{inConfig("body: {limit: 256MiB}")} }},
+	{"body_too_large", Warning, "Their body was larger than body.limit (413).", func(*Facts) []Fix { return []Fix{inConfig("body: {limit: 256MiB}")} }},
+	{"no_slot", Warning, "Too many calls to one host at once.", func(*Facts) []Fix { return []Fix{inConfig("slots: {max_in_flight: 512}")} }},
+	{"store_full", Problem, "There is no room for another key (503).", func(*Facts) []Fix { return []Fix{inConfig("idempotency: {entries: 500000}")} }},
+	{"local_resource", Problem, "This machine is out of descriptors, ports, memory or disk.", func(*Facts) []Fix { return []Fix{{"bash", "ulimit -n 65536   # before serve"}} }},
+	{"loop", Problem, "They came back to the proxy: a client calls the proxy through itself, or a route leads here.", func(f *Facts) []Fix { return []Fix{toRun("retryproxy calls -host %s", f.Setup.Proxy)} }},
+	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{toRun("curl http://%s/api/v1/breakers", f.Running.Admin)} }},
+}
+
+// stopped tells why calls failed or were refused, where a setting can mend it.
+func stopped(f *Facts) []Finding {
+	var out []Finding
+	for _, c := range causes {
+		if n := f.Seen.Reasons[c.reason]; n > 0 {
+			out = append(out, Finding{"traffic." + c.reason, groupTraffic, c.severity, fmt.Sprintf("%d calls ended with %s", n, c.reason), c.why, c.fix(f)})
+		}
+	}
+	return out
+}
+
+// examineClients finds clients that retry by themselves, or should send a key.
+func examineClients(f *Facts) []Finding {
+	if f.Seen == nil {
+		return nil
+	}
+	var out []Finding
+	for i := range f.Seen.Clients {
+		out = append(out, f.Seen.Clients[i].findings()...)
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int { return int(b.Severity) - int(a.Severity) })
+	return out[:min(len(out), 2*mostListed)]
+}
+
+// keyHeader is the line that gives a call a key.
+var keyHeader = []Fix{
+	{"python", `headers={"X-Idempotency-Key": str(uuid.uuid4())}   # one per order, the same on a repeat`},
+	{"javascript", `headers: {"X-Idempotency-Key": crypto.randomUUID()}   // one per order, the same on a repeat`},
+}
+
+// findings are those about one client.
+func (c *ClientView) findings() []Finding {
+	var out []Finding
+	switch {
+	case c.Doubled > 0:
+		out = append(out, Finding{
+			"traffic.doubled_posts", groupTraffic, Problem,
+			fmt.Sprintf("%s sent %s again %d times right after an answer that may have been executed", c.Client, c.Example, c.Doubled),
+			"Without a key the platform may have acted twice. With one a repeat gets the first result.", keyHeader,
+		})
+	case c.retries():
+		out = append(out, Finding{
+			"traffic.own_retries", groupTraffic, Warning,
+			fmt.Sprintf("%s repeats by itself: %d of %d failures came again within %s (%s)", c.Client, c.AfterFailure, c.Failures, soon, c.Example),
+			"Its retries multiply with ours. Turn them off there, or send X-Retry-Count with a key.",
+			[]Fix{{"python", `session.mount("http://", HTTPAdapter(max_retries=0))`}, {"javascript", "axiosRetry(axios, {retries: 0})"}},
+		})
+	}
+	if c.Counting > 0 {
+		out = append(out, Finding{
+			"traffic.count_without_key", groupTraffic, Warning, fmt.Sprintf("%s sent X-Retry-Count without a key on %d calls", c.Client, c.Counting),
+			"It retries by itself, and nothing tells its repeats from new calls.", keyHeader,
+		})
+	}
+	if c.Reviews > 0 && c.Doubled == 0 {
+		out = append(out, Finding{
+			"traffic.not_repeated", groupTraffic, Warning, fmt.Sprintf("%d POSTs of %s were not retried: their outcome is unknown and they have no key", c.Reviews, c.Client),
+			"A keyless POST is never repeated after it may have been executed.", keyHeader,
+		})
+	}
+	return out
+}
+
+// retries says whether repeats after failures are more than its usual traffic.
+func (c *ClientView) retries() bool {
+	successes := c.Calls - c.Failures
+	return c.Failures >= leastFailures && 2*c.AfterFailure >= c.Failures &&
+		c.AfterFailure*max(successes, 1) > 2*c.AfterSuccess*c.Failures
+}

@@ -1,0 +1,164 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+)
+
+// soonOver is how long before its end a CA is worth a warning.
+const soonOver = 30 * 24 * time.Hour
+
+// examineTrust judges our CA, when tunnels are opened under it.
+func examineTrust(f *Facts) []Finding {
+	if len(f.Setup.Intercept) == 0 {
+		return nil
+	}
+	out := examineCA(f)
+	if n := len(f.Running.Passed); n > 0 {
+		out = append(out, passed(f))
+	}
+	return out
+}
+
+// passed tells of clients that refuse our CA.
+func passed(f *Facts) Finding {
+	var names []string
+	for _, p := range f.Running.Passed {
+		names = append(names, p.Client+" for "+p.Host)
+	}
+	return Finding{
+		"trust.passed_through", groupTrust, Warning, "clients refuse our CA, so their tunnels stay closed: " + some(names, 4),
+		"Their calls there are not retried. Give them the CA, or, where they pin certificates, another way in.",
+		[]Fix{toRun("retryproxy ca%s   # how each client trusts it", f.fileFlag()), inConfig("upgrade_to_https: [%q]   # and call http:// there", f.Running.Passed[0].Host)},
+	}
+}
+
+// examineCA judges the files of the CA.
+func examineCA(f *Facts) []Finding {
+	t := &f.Trust
+	switch {
+	case t.File == "":
+		return nil
+	case t.Missing:
+		return []Finding{{
+			"trust.missing", groupTrust, Warning, "intercept.hosts is set, but there is no CA in " + t.File + " yet",
+			"It is made when the proxy starts; until clients have it they refuse us.", []Fix{toRun("retryproxy ca%s", f.fileFlag())},
+		}}
+	case t.Fault != "":
+		return []Finding{{
+			"trust.unreadable", groupTrust, Problem, "our CA cannot be read: " + t.Fault,
+			"No tunnel can be opened without it.", []Fix{toRun("ls -l %s %s", quoted(t.File), quoted(t.Key))},
+		}}
+	}
+	var out []Finding
+	if t.KeyMode&0o077 != 0 && f.Shell.OS != "windows" {
+		out = append(out, Finding{
+			"trust.key_mode", groupTrust, Problem, fmt.Sprintf("others may read the key of our CA (%s, mode %04o)", t.Key, t.KeyMode),
+			"Whoever has it can pose as any host towards every client that trusts it.", []Fix{{"bash", "chmod 600 " + quoted(t.Key)}},
+		})
+	}
+	if left := t.Expires.Sub(f.Now); left < soonOver {
+		out = append(out, expiring(f, left))
+	}
+	return append(out, systemTrust(f)...)
+}
+
+func expiring(f *Facts, left time.Duration) Finding {
+	x := Finding{
+		"trust.expires", groupTrust, Warning, "our CA expires on " + f.Trust.Expires.Format(time.DateOnly),
+		"From then on clients refuse every opened tunnel. A new one has to be given to all of them.",
+		[]Fix{{"bash", fmt.Sprintf("mv %[1]s %[1]s.old; mv %[2]s %[2]s.old   # then restart", quoted(f.Trust.File), quoted(f.Trust.Key))}},
+	}
+	if left <= 0 {
+		x.ID, x.Severity, x.Seen = "trust.expired", Problem, "our CA expired on "+f.Trust.Expires.Format(time.DateOnly)
+	}
+	return x
+}
+
+// systemTrust notes that programs which use the system's roots refuse us.
+func systemTrust(f *Facts) []Finding {
+	if f.Trust.System {
+		return nil
+	}
+	name := quoted(f.Trust.File)
+	return []Finding{{
+		"trust.system", groupTrust, Note, "the system does not trust our CA",
+		"Programs that use the system's roots (browsers on Windows, curl, Go) refuse opened tunnels, unless a variable names it.",
+		[]Fix{
+			{"bash", "sudo cp " + name + " /usr/local/share/ca-certificates/retryproxy.crt && sudo update-ca-certificates"},
+			{"PowerShell", "certutil -addstore -f root " + powerQuoted(f.Trust.File)},
+		},
+	}}
+}
+
+// bundleVars name files of certificates, and who reads them.
+var bundleVars = []struct{ name, reader string }{
+	{"SSL_CERT_FILE", "curl, Go and Python's urllib"},
+	{"CURL_CA_BUNDLE", "curl"},
+	{"REQUESTS_CA_BUNDLE", "Python requests"},
+	{"NODE_EXTRA_CA_CERTS", "Node"},
+}
+
+// examineBundles judges the files that the environment names.
+func examineBundles(f *Facts) []Finding {
+	var out []Finding
+	for _, v := range bundleVars {
+		b, set := f.Shell.Bundles[v.name]
+		switch {
+		case !set:
+		case b.Fault != "":
+			out = append(out, Finding{
+				"trust.bundle_unreadable", groupTrust, Problem, v.name + " names a file that cannot be read: " + b.Fault,
+				"It is read by " + v.reader + ": their https calls fail.", withoutVariable(v.name),
+			})
+		case len(f.Setup.Intercept) > 0 && !b.Ours && f.Trust.File != "":
+			out = append(out, Finding{
+				"trust.bundle_lacks", groupTrust, Problem, v.name + "=" + b.File + " does not hold our CA",
+				"It is read by " + v.reader + ": they refuse opened tunnels.",
+				[]Fix{{"bash", "cat " + quoted(f.Trust.File) + " >> " + quoted(b.File)}},
+			})
+		}
+	}
+	if len(f.Setup.Intercept) == 0 || f.Trust.File == "" {
+		return out
+	}
+	return append(out, bundleTraps(f)...)
+}
+
+// fewRoots is fewer certificates than any public set of roots has.
+const fewRoots = 20
+
+// bundleTraps are variables that replace roots, beat each other or are missing.
+func bundleTraps(f *Facts) []Finding {
+	var out []Finding
+	bundles := f.Shell.Bundles
+	if b, set := bundles["REQUESTS_CA_BUNDLE"]; set && b.Fault == "" && b.Ours && b.Count < fewRoots {
+		out = append(out, Finding{
+			"trust.requests_replaces", groupTrust, Warning, fmt.Sprintf("REQUESTS_CA_BUNDLE=%s holds %d certificates", b.File, b.Count),
+			"For Python requests it replaces the usual roots, so https hosts whose tunnels are not opened fail.",
+			[]Fix{{"bash", "cat \"$(python3 -m certifi)\" " + quoted(f.Trust.File) + " > bundle.pem && export REQUESTS_CA_BUNDLE=$PWD/bundle.pem"}},
+		})
+	}
+	curl, both := bundles["CURL_CA_BUNDLE"]
+	file, alsoFile := bundles["SSL_CERT_FILE"]
+	if both && alsoFile && curl.File != file.File && file.Ours && !curl.Ours {
+		out = append(out, Finding{
+			"trust.curl_bundle", groupTrust, Warning, "CURL_CA_BUNDLE and SSL_CERT_FILE name different files",
+			"curl reads CURL_CA_BUNDLE alone, which lacks our CA.", inShell("CURL_CA_BUNDLE", file.File),
+		})
+	}
+	_, requests := bundles["REQUESTS_CA_BUNDLE"]
+	if alsoFile && file.Ours && !requests && !both {
+		out = append(out, Finding{
+			"trust.requests_unset", groupTrust, Note, "SSL_CERT_FILE is set, REQUESTS_CA_BUNDLE is not",
+			"Python requests ignores SSL_CERT_FILE.", inShell("REQUESTS_CA_BUNDLE", file.File),
+		})
+	}
+	if _, node := bundles["NODE_EXTRA_CA_CERTS"]; f.Shell.Node != "" && !node {
+		out = append(out, Finding{
+			"trust.node_unset", groupTrust, Warning, "NODE_EXTRA_CA_CERTS is not set",
+			"Node does not use the system's roots and refuses opened tunnels.", inShell("NODE_EXTRA_CA_CERTS", f.Trust.File),
+		})
+	}
+	return out
+}
