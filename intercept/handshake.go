@@ -35,15 +35,17 @@ func (a *Authority) Handshake(ctx context.Context, c net.Conn, host string) (*tl
 	if err != nil {
 		return nil, Hello{}, fmt.Errorf("intercept: certificate for %q: %w", host, err)
 	}
-	conn := tls.Server(c, l.config)
+	heard := &listener{Conn: c}
+	conn := tls.Server(heard, l.config)
 	err = conn.HandshakeContext(ctx)
+	heard.done = true
 	state := conn.ConnectionState()
 	hello := Hello{state.ServerName, state.NegotiatedProtocol}
 	if hello.Protocol == "" {
 		hello.Protocol = http11
 	}
 	switch {
-	case refusal(err):
+	case refusal(err), err != nil && heard.refusal():
 		return nil, hello, fmt.Errorf("intercept: speak as %s: %w: %w", host, ErrRefused, err)
 	case err != nil:
 		return nil, hello, fmt.Errorf("intercept: speak as %s: %w", host, err)
@@ -80,8 +82,8 @@ func newConfig(cert tls.Certificate) *tls.Config {
 func spoken(protocol string) bool { return protocol == h2 || protocol == http11 }
 
 // refusal says whether err is an alert by which a client turns a certificate
-// down (RFC 8446 section 6.2). crypto/tls does not export its alerts: they are
-// numbers of one byte inside a net.OpError.
+// down. crypto/tls does not export its alerts: they are numbers of one byte
+// inside a net.OpError.
 func refusal(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" || op.Err == nil {
@@ -91,7 +93,12 @@ func refusal(err error) bool {
 	if v.Kind() != reflect.Uint8 {
 		return false
 	}
-	switch v.Uint() {
+	return turnsDown(uint8(v.Uint()))
+}
+
+// turnsDown says whether an alert is about the certificate (RFC 8446 section 6.2).
+func turnsDown(alert uint8) bool {
+	switch alert {
 	case 42, // bad_certificate
 		43, // unsupported_certificate
 		44, // certificate_revoked

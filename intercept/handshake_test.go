@@ -215,6 +215,53 @@ func TestRefusedLate(t *testing.T) {
 	}
 }
 
+// OpenSSL's clients send this alert in plain text where TLS 1.3 wants it encrypted.
+func TestRefusedInPlainText(t *testing.T) {
+	tests := []struct {
+		name   string
+		pieces []string // of what the client sends when it has the certificate
+		want   bool
+	}{
+		{"unknown_ca", []string{"\x15\x03\x03\x00\x02\x02\x30"}, true},
+		{"after another record", []string{"\x14\x03\x03\x00\x01\x01\x15\x03\x03\x00\x02\x02\x2a"}, true},
+		{"in pieces", []string{"\x14\x03\x03\x00\x01\x01\x15\x03", "\x03\x00", "\x02\x02", "\x2e"}, true},
+		{"illegal_parameter", []string{"\x15\x03\x03\x00\x02\x02\x2f"}, false},
+		{"nothing", nil, false},
+		{"encrypted garbage", []string{"\x17\x03\x03\x00\x12\x02\x300123456789abcdef"}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			far, near := pipe(t)
+			client := tls.Client(&mute{Conn: far, pieces: test.pieces}, &tls.Config{ServerName: "a.test", RootCAs: x509.NewCertPool()})
+			go func() { _ = client.HandshakeContext(t.Context()) }()
+			_, _, err := open(t).Handshake(t.Context(), near, "a.test")
+			if err == nil || errors.Is(err, ErrRefused) != test.want {
+				t.Errorf("Handshake = %v, want refused %v", err, test.want)
+			}
+		})
+	}
+}
+
+// mute is a client that sends its hello, and then what the test says.
+type mute struct {
+	net.Conn
+	pieces []string
+	begun  bool
+}
+
+func (m *mute) Write(p []byte) (int, error) {
+	if !m.begun {
+		m.begun = true
+		return m.Conn.Write(p)
+	}
+	for _, piece := range m.pieces {
+		if _, err := m.Conn.Write([]byte(piece)); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), m.Conn.Close()
+}
+
 // alertRecord is a fatal alert as the client would encrypt it in its first
 // record after the handshake (RFC 8446 section 5.2).
 func alertRecord(t *testing.T, keyLog string, alert byte) []byte {
