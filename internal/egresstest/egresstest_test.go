@@ -8,8 +8,11 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"retryproxy/internal/memnet"
 )
 
 // talk sends each text and expects the answer behind it; "" expects EOF.
@@ -129,4 +132,27 @@ func TestDialFailure(t *testing.T) {
 	defer Serve(l, Config{Dial: fail})()
 	talk(t, l.Addr().String(), "CONNECT a.test:443 HTTP/1.1\r\n\r\n", "HTTP/1.1 502 ")
 	talk(t, l.Addr().String(), "\x05\x01\x00", "\x05\x00", "\x05\x01\x00\x03\x06a.test\x01\xbb", "\x05\x05")
+}
+
+// TestInABubble: over the in-memory network nothing is left behind.
+func TestInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := memnet.New()
+		l, err := network.Listen("192.0.2.1:1080")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer Serve(l, Config{Dial: echo})()
+		conn, err := network.Dial(t.Context(), "192.0.2.1:1080")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "CONNECT a.test:443 HTTP/1.1\r\n\r\nping")
+		const want = "HTTP/1.1 200 Connection established\r\n\r\nping"
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+			t.Errorf("read %q, %v, want %q", got, err, want)
+		}
+	})
 }
