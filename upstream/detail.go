@@ -36,9 +36,11 @@ func describe(at, subject string, err error) string {
 func (o opened) detail() string {
 	at := o.remote.String()
 	switch {
-	case o.stands:
+	case o.stands && o.phase == classify.PhaseTLS:
 		at = o.name + " through " + o.exit.Name()
 		return describe(at, "TLS with "+at, o.err)
+	case o.stands:
+		return detail(o.name+" through "+o.exit.Name(), o.err)
 	case o.exit != nil:
 		return "egress " + o.exit.Name() + ": " + o.cause(at)
 	}

@@ -194,7 +194,8 @@ func TestExitIdleConnectionEnds(t *testing.T) {
 	}
 }
 
-// settle waits until the peer's last bytes are on this side of the socket.
+// settle waits until the peer's last bytes are on this side of the socket, if they
+// are not in a layer above it already.
 func settle(t *testing.T, c *Client) {
 	t.Helper()
 	c.pool.mu.Lock()
@@ -203,6 +204,7 @@ func settle(t *testing.T, c *Client) {
 	if p.conn == nil || p.conn.sock == nil {
 		return
 	}
+	_ = p.conn.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	_ = p.conn.sock.raw.Read(func(uintptr) bool { return !p.conn.sock.silent() })
 }
 

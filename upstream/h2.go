@@ -82,11 +82,11 @@ func (s *session) awaitHello(ctx context.Context) error {
 
 // helloFault is the fault of a session that did not come about: not one byte of
 // a request was written.
-func helloFault(err error) classify.Fault {
+func helloFault(err error) (classify.Phase, classify.Fault) {
 	if timedOut(err) {
-		return classify.FaultTimeout
+		return classify.PhaseConnect, classify.FaultTimeout
 	}
-	return classify.FaultReset
+	return classify.PhaseReady, classify.FaultReset
 }
 
 // exchange sends a as a stream of the session. Unless begun, the session ended

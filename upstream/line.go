@@ -106,8 +106,9 @@ func (c *Client) openSession(ctx context.Context, t *Target, o opened) (line, op
 		err = s.awaitHello(ctx)
 	}
 	if err != nil {
-		o.phase, o.err = classify.PhaseReady, err
-		o.fault = t.blame(o.phase, helloFault(err))
+		o.err = err
+		o.phase, o.fault = helloFault(err)
+		o.fault = t.blame(o.phase, o.fault)
 		return line{}, o
 	}
 	if t.Scheme != "h2c" {
