@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"retryproxy/message"
 )
 
 const (
@@ -28,7 +26,8 @@ const (
 // closing in conn.idle: the server took the idle connection away.
 const closing = -1
 
-// conn is one client connection. Its goroutine serves one call at a time.
+// conn is one client connection. On HTTP/1.1 its goroutine serves one call at a
+// time.
 type conn struct {
 	server *Server
 	raw    net.Conn
@@ -47,19 +46,22 @@ type conn struct {
 	body  content
 	watch watch
 
+	h2 atomic.Pointer[h2conn] // set when the connection turned out to be HTTP/2
+
 	expecting atomic.Bool // the client waits for 100 Continue
 	watched   atomic.Bool // Watch was called
 	sending   sync.Mutex  // orders interim answers before the answer
 	answered  bool        // under sending
 	broken    bool        // aborted
 	handed    bool        // the connection left HTTP behind; under server.mu
-	outer     bool        // it came from a listener; under server.mu
+	outer     bool        // it takes a place of a listener; under server.mu once it serves
 }
 
 func newConn(s *Server, raw net.Conn, on *Listener, client netip.AddrPort, t *Tunnel) *conn {
 	k := &conn{server: s, raw: raw, on: on, client: client, tunnel: t}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	k.in.raw, k.out.raw, k.body.in, k.watch.conn = raw, raw, &k.in, k
+	k.in.raw, k.body.in, k.watch.conn = raw, &k.in, k
+	k.out = newOutput(raw)
 	k.body.ended = k.watchNow
 	return k
 }
@@ -67,7 +69,14 @@ func newConn(s *Server, raw net.Conn, on *Listener, client netip.AddrPort, t *Tu
 // serve runs the connection to its end.
 func (k *conn) serve() {
 	defer k.end()
-	for k.await() && k.serveCall() {
+	h2 := k.choseH2()
+	more := h2 || k.await()
+	if h2 || more && k.beginsH2() {
+		k.serveH2()
+		return
+	}
+	for more && k.serveCall() {
+		more = k.await()
 	}
 }
 
@@ -131,13 +140,13 @@ func (k *conn) readCall() bool {
 		return false
 	}
 	c := &k.call
-	*c = Call{Client: k.client, Listener: k.on, Tunnel: k.tunnel, Received: now, conn: k}
+	*c = Call{Client: k.client, Listener: k.on, Tunnel: k.tunnel, Received: now, via: k}
 	c.Request.Version = "1.1"
 	if fault == nil {
 		fault = parseHead(c, text, lines)
 	}
-	if allow := k.server.Allow; allow != nil && !allow(k.client.Addr()) {
-		fault = &Bad{403, "client_denied", fmt.Sprintf("the address %v is not in clients.allow", k.client.Addr())}
+	if refusal := k.refusal(); refusal != nil {
+		fault = refusal
 	}
 	if fault != nil {
 		c.Bad, c.KeepAlive, c.Length, c.expect = fault, false, 0, false
@@ -147,6 +156,17 @@ func (k *conn) readCall() bool {
 	k.answered, k.broken = false, false
 	k.watched.Store(false)
 	return true
+}
+
+// refusal says why nothing that comes over the connection is served.
+func (k *conn) refusal() *Bad {
+	if k.tunnel != nil && k.tunnel.Flaw != nil {
+		return k.tunnel.Flaw
+	}
+	if allow := k.server.Allow; allow != nil && !allow(k.client.Addr()) {
+		return &Bad{403, "client_denied", fmt.Sprintf("the address %v is not in clients.allow", k.client.Addr())}
+	}
+	return nil
 }
 
 // readHead reads a whole head; an empty text without fault: the client is gone.
@@ -264,18 +284,6 @@ func (k *conn) linger() {
 	}
 }
 
-// interim writes a 1xx head unless the answer has begun.
-func (k *conn) interim(status []byte, fields message.Fields) error {
-	head := append(appendFields(status, fields), "\r\n"...)
-	k.sending.Lock() // held over the write: this lock is the order of the writes
-	defer k.sending.Unlock()
-	if k.answered {
-		return ErrAnswered
-	}
-	_, err := k.out.write(head, controlIdle)
-	return err
-}
-
 // claim makes the caller the one who answers.
 func (k *conn) claim() bool {
 	k.sending.Lock()
@@ -294,24 +302,6 @@ func (k *conn) watchNow() {
 	if wanted {
 		k.watch.start(k.call.Received)
 	}
-}
-
-// handOver writes head and makes the connection a Stream.
-func (k *conn) handOver(head []byte) (*Stream, error) {
-	if !k.body.done.Load() || k.call.Bad != nil {
-		return nil, fmt.Errorf("inbound: hand over: %w", ErrBodyStopped)
-	}
-	if !k.claim() {
-		return nil, ErrAnswered
-	}
-	k.watch.stop()
-	k.server.handedOver(k)
-	if _, err := k.out.write(head, controlIdle); err != nil {
-		k.abort()
-		return nil, err
-	}
-	_ = k.raw.SetDeadline(time.Time{}) // fails on a closed connection, where Read says so
-	return &Stream{k}, nil
 }
 
 // abort resets the connection: what the client has is not the whole answer.

@@ -1,6 +1,7 @@
 package inbound
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +22,7 @@ var ErrClient = errors.New("inbound: the client does not take its answer")
 const (
 	smallWrite = 8 << 10
 	largeWrite = 32 << 10
+	recordSize = 16 << 10 // of TLS
 )
 
 var (
@@ -30,14 +32,24 @@ var (
 
 // output is the sending side of a connection.
 type output struct {
-	raw   net.Conn
-	slice time.Duration // the write deadline in force was set that far ahead; 0: none is
+	raw    net.Conn
+	slice  time.Duration // the write deadline in force was set that far ahead; 0: none is
+	secure bool          // TLS: no write succeeds after one that ran into its deadline
+	until  time.Time     // the deadline in force, of TLS
+}
+
+func newOutput(raw net.Conn) output {
+	_, secure := raw.(*tls.Conn)
+	return output{raw: raw, secure: secure}
 }
 
 // write writes all of p. A client that takes nothing for idle is given up
 // (between idle and a quarter more, as the deadline is set only when one has
 // gone by); idle 0 waits for ever.
 func (o *output) write(p []byte, idle time.Duration) (done int, err error) {
+	if o.secure {
+		return o.writeSecure(p, idle)
+	}
 	if idle > 0 && (o.slice == 0 || idle/4 < o.slice) {
 		o.setDeadline(idle / 4)
 	}
@@ -59,6 +71,40 @@ func (o *output) write(p []byte, idle time.Duration) (done int, err error) {
 			return done, fmt.Errorf("%w: nothing for %v", ErrClient, idle)
 		}
 		o.setDeadline(idle / 4)
+	}
+}
+
+// writeSecure is write for TLS: a record at a time, each with a deadline that
+// is far enough ahead.
+func (o *output) writeSecure(p []byte, idle time.Duration) (done int, err error) {
+	for done < len(p) {
+		o.extend(idle)
+		n, err := o.raw.Write(p[done:min(done+recordSize, len(p))])
+		done += n
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return done, fmt.Errorf("%w: nothing for %v", ErrClient, idle)
+		default:
+			return done, fmt.Errorf("%w: %w", ErrClient, err)
+		}
+	}
+	return done, nil
+}
+
+// extend keeps the deadline between idle and a quarter more ahead.
+func (o *output) extend(idle time.Duration) {
+	if idle <= 0 {
+		if !o.until.IsZero() {
+			o.until = time.Time{}
+			o.setDeadline(0)
+		}
+		return
+	}
+	now := time.Now()
+	if left := o.until.Sub(now); left < idle || left > idle+idle/4 {
+		o.until = now.Add(idle + idle/4)
+		o.setDeadline(idle + idle/4)
 	}
 }
 

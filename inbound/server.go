@@ -25,13 +25,14 @@ const (
 // are set before Serve and not changed afterwards; Configure changes limits.
 type Server struct {
 	// Handler answers a call. It is required and runs in the goroutine of the
-	// connection, one call at a time.
+	// connection, one call at a time; on HTTP/2 each call has its own.
 	Handler func(*Call)
 	// Allow says whether a client may use the proxy; nil: all may. A refused
 	// one's calls have Bad set.
 	Allow func(netip.Addr) bool
 	// HeaderTimeout runs from the first byte of a request to the end of its
-	// header; 0: none. A client that takes longer is answered 400.
+	// header; 0: none. A client that takes longer is answered 400. On HTTP/2 it
+	// bounds the preface.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection may wait for a request; 0: for ever.
 	IdleTimeout time.Duration
@@ -40,6 +41,8 @@ type Server struct {
 	// Connections bounds those open at a time, 0: no bound. Over it the longest
 	// idle one is closed, and without one a new connection waits.
 	Connections int
+	// H2C serves HTTP/2 without TLS to clients that begin with its preface.
+	H2C bool
 	// ErrorLog gets what no call can tell, with slog's arguments; nil: nobody.
 	ErrorLog func(msg string, args ...any)
 
@@ -61,6 +64,7 @@ type Server struct {
 type Limits struct {
 	HeaderTimeout, IdleTimeout time.Duration
 	HeaderBytes, Connections   int
+	H2C                        bool
 }
 
 // Configure changes the limits for what comes from now on.
@@ -74,7 +78,7 @@ func (s *Server) Configure(l Limits) {
 func (s *Server) init() {
 	s.once.Do(func() {
 		s.quit = make(chan struct{})
-		s.limits.CompareAndSwap(nil, &Limits{s.HeaderTimeout, s.IdleTimeout, s.HeaderBytes, s.Connections})
+		s.limits.CompareAndSwap(nil, &Limits{s.HeaderTimeout, s.IdleTimeout, s.HeaderBytes, s.Connections, s.H2C})
 		s.changed.L = &s.mu
 		s.conns = map[*conn]struct{}{}
 		s.listeners = map[net.Listener]struct{}{}
@@ -114,8 +118,9 @@ func (s *Server) Serve(l net.Listener, on *Listener) error {
 	}
 }
 
-// ServeInside serves plain HTTP inside a CONNECT tunnel, or inside TLS: calls
-// have Tunnel set. It returns when the connection has ended.
+// ServeInside serves HTTP inside a CONNECT tunnel, or inside TLS: calls have
+// Tunnel set. A *tls.Conn whose handshake chose h2 gets HTTP/2. It returns when
+// the connection and its handlers have ended.
 func (s *Server) ServeInside(c net.Conn, on *Listener, client netip.AddrPort, t *Tunnel) {
 	s.init()
 	k := newConn(s, c, on, client, t)
@@ -127,7 +132,7 @@ func (s *Server) ServeInside(c net.Conn, on *Listener, client netip.AddrPort, t 
 }
 
 // Shutdown stops accepting, closes idle connections and lets calls in flight
-// end, with "Connection: close". It does not wait for connections that left
+// end, with "Connection: close" or GOAWAY. It does not wait for connections that left
 // HTTP behind. When ctx ends first it closes hard and returns its error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop()
@@ -135,7 +140,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		s.closeLocked(s.takeIdleLocked(len(s.conns)))
+		s.retireLocked(s.takeIdleLocked(len(s.conns)))
 		switch {
 		case len(s.conns) == s.handed:
 			return nil
@@ -166,8 +171,14 @@ func (s *Server) stop() {
 	close(s.quit)
 	s.mu.Lock()
 	listeners := slices.Collect(maps.Keys(s.listeners))
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.changed.Broadcast()
 	s.mu.Unlock()
+	for _, k := range conns {
+		if h := k.h2.Load(); h != nil {
+			h.leave()
+		}
+	}
 	for _, l := range listeners {
 		_ = l.Close()
 	}
@@ -177,6 +188,21 @@ func (s *Server) stop() {
 func (s *Server) closeLocked(conns []*conn) {
 	s.mu.Unlock()
 	for _, k := range conns {
+		k.cancel()
+		_ = k.raw.Close()
+	}
+	s.mu.Lock()
+}
+
+// retireLocked ends connections that were idle: HTTP/2 says so to the client.
+// The lock is given up meanwhile.
+func (s *Server) retireLocked(conns []*conn) {
+	s.mu.Unlock()
+	for _, k := range conns {
+		if h := k.h2.Load(); h != nil {
+			h.leave()
+			continue
+		}
 		k.cancel()
 		_ = k.raw.Close()
 	}
@@ -199,11 +225,23 @@ func (s *Server) takeIdleLocked(n int) (taken []*conn) {
 	slices.SortFunc(idle, func(a, b candidate) int { return cmp.Compare(a.since, b.since) })
 	for _, c := range idle {
 		if len(taken) < n && c.conn.idle.CompareAndSwap(c.since, closing) { // else a request came just now
-			s.forgetLocked(c.conn)
+			s.dropLocked(c.conn)
 			taken = append(taken, c.conn)
 		}
 	}
 	return taken
+}
+
+// dropLocked frees the place of a connection that was taken away. One of HTTP/2
+// stays known: calls may have come in that nobody refused yet.
+func (s *Server) dropLocked(k *conn) {
+	switch {
+	case k.h2.Load() == nil:
+		s.forgetLocked(k)
+	case k.outer:
+		k.outer = false
+		s.outer--
+	}
 }
 
 func (s *Server) wake() {
@@ -237,7 +275,7 @@ func (s *Server) admit(k *conn) bool {
 	s.mu.Lock()
 	for s.crowded() && !s.stopping.Load() {
 		if old := s.takeIdleLocked(1); len(old) > 0 {
-			s.closeLocked(old)
+			s.retireLocked(old)
 		} else {
 			s.changed.Wait()
 		}
