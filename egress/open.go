@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"time"
 
@@ -111,7 +112,7 @@ func judge(ctx context.Context, err error) (classify.Fault, error) {
 		return said.fault, err
 	}
 	switch cut := ctx.Err(); {
-	case errors.Is(cut, context.DeadlineExceeded):
+	case errors.Is(cut, context.DeadlineExceeded) || cut == nil && errors.Is(err, os.ErrDeadlineExceeded):
 		return classify.FaultEgressTimeout, errors.New("the egress proxy did not answer in time")
 	case cut != nil:
 		return classify.FaultCancelled, cut

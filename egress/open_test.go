@@ -317,6 +317,30 @@ func TestOpenAfterTheEnd(t *testing.T) {
 	}
 }
 
+// TestBrokenConnection: what the network says is passed on; a deadline that was
+// there before is a time-out, too.
+func TestBrokenConnection(t *testing.T) {
+	tests := []struct {
+		name   string
+		breaks func(near, far net.Conn)
+		want   classify.Fault
+		detail string
+	}{
+		{"nobody reads", func(_, far net.Conn) { far.Close() }, classify.FaultEgressFailed, "closed pipe"},
+		{"own deadline", func(near, _ net.Conn) { _ = near.SetDeadline(time.Unix(1, 0)) }, classify.FaultEgressTimeout, "in time"},
+	}
+	for _, test := range tests {
+		for _, url := range []string{"http://p.test", "socks5://p.test", "socks5://u:p@p.test"} {
+			near, far := net.Pipe()
+			test.breaks(near, far)
+			_, fault, err := exit(t, url).Open(t.Context(), near, target, 443)
+			if fault != test.want || err == nil || !strings.Contains(err.Error(), test.detail) {
+				t.Errorf("%s, %s: Open = %v, %v, want %v, %q", test.name, url, fault, err, test.want, test.detail)
+			}
+		}
+	}
+}
+
 // TestTimeoutInTLS: interruption reaches through the TLS towards the proxy.
 func TestTimeoutInTLS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

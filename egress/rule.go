@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"slices"
 
 	"retryproxy/policy"
 )
@@ -35,7 +36,7 @@ func (c credentials) needs(place string) bool { return c.user.needs(place) || c.
 // newRule compiles a Rule that was checked. keep gives the exit of an identity
 // that no call changes.
 func newRule(r Rule, keep func(identity) *Exit) *rule {
-	c := &rule{name: r.Name, proxies: r.Proxies, next: r.OnFailure == Next}
+	c := &rule{name: r.Name, proxies: slices.Clone(r.Proxies), next: r.OnFailure == Next}
 	if !r.Match.zero() {
 		// Only hours can be wrong, and there are none.
 		c.match, _ = policy.NewMatcher(policy.Match{Shop: r.Match.Shop, TaskType: r.Match.TaskType, Host: r.Match.Host}, nil)

@@ -49,7 +49,7 @@ func (t *Table) Successor(c Config) (*Table, error) {
 		next.rules, byName[r.Name] = append(next.rules, compiled), compiled
 	}
 	for shop, name := range c.Shops {
-		if name != "" {
+		if shop != "" && name != "" {
 			next.byShop[shop] = byName[name]
 		}
 	}
@@ -97,7 +97,7 @@ func (t *Table) Way(shop, taskType, host string) (Way, error) {
 
 // rule is the shop's own or the first that matches.
 func (t *Table) rule(shop, taskType, host string) *rule {
-	if r := t.byShop[shop]; r != nil && shop != "" {
+	if r := t.byShop[shop]; r != nil {
 		return r
 	}
 	call := policy.Attrs{Shop: shop, TaskType: taskType, Host: host}

@@ -62,7 +62,7 @@ func testRules(t testing.TB) []Rule {
 }
 
 func TestWay(t *testing.T) {
-	table := newTable(t, Config{Rules: testRules(t), Shops: map[string]string{"vip": "named", "home": "inner", "none": ""}})
+	table := newTable(t, Config{Rules: testRules(t), Shops: map[string]string{"vip": "named", "home": "inner", "none": "", "": "named"}})
 	tests := []struct{ name, shop, task, host, want string }{
 		{"no rule", "s9", "", "a.test:443", ": direct"},
 		{"no labels", "", "", "a.test:443", ": direct"},

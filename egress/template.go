@@ -20,7 +20,8 @@ var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
 // can say (RFC 1929).
 const longestText = 255
 
-// template is a text with placeholders, cut at them: text, placeholder, text, …
+// template is a text cut at its placeholders: text and placeholder in turn,
+// beginning and ending with text.
 type template struct {
 	parts []string
 	room  int // for each value
