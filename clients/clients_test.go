@@ -85,7 +85,7 @@ func jobs(t *testing.T) (list []*job) {
 		for _, w := range c.ways {
 			n := len(list) + 1
 			j := &job{client: c, way: w, host: fmt.Sprintf("j%d.%s.test", n, w.name), shop: fmt.Sprintf("s%d", n), report: make(chan string, 1)}
-			if c.listener {
+			if slices.Contains(c.unnamed, w) {
 				j.listen = freeAddr(t)
 			}
 			list = append(list, j)
@@ -139,9 +139,6 @@ func TestClients(t *testing.T) {
 			})
 		}
 	})
-	if t.Failed() {
-		t.Logf("log of the product:\n%s", p.log.String())
-	}
 }
 
 // here skips or fails a test whose client is not installed.
@@ -165,7 +162,7 @@ func (j *job) play(t *testing.T, p *product, up *upstream, tools *tools) {
 	j.relay = newRelay(t, to)
 	got := j.client.play(t, j, tools)
 	if len(got) != len(steps) {
-		t.Fatalf("%d results of %d steps: %v", len(got), len(steps), got)
+		t.Fatalf("%d results of %d steps: %v; log of the product:\n%s", len(got), len(steps), got, p.logOf(j.host))
 	}
 	calls := p.calls(j.host)
 	t.Logf("%s calls %s: mode %s", j.client.name, j.url(""), modes(calls))
@@ -178,6 +175,9 @@ func (j *job) play(t *testing.T, p *product, up *upstream, tools *tools) {
 	j.doubled(t, up)
 	j.labelled(t, calls)
 	j.asked(t, calls)
+	if t.Failed() {
+		t.Logf("log of the product:\n%s", p.logOf(j.host))
+	}
 	for _, a := range up.arrivals(j.host, "/warm") {
 		if a.tls != (j.way.upstream == "https") {
 			t.Errorf("the upstream was called with TLS = %t, want %s", a.tls, j.way.upstream)
@@ -234,7 +234,7 @@ func (j *job) died(t *testing.T, keyless, keyed result, up *upstream) {
 func (j *job) cut(t *testing.T, first, again result, up *upstream) {
 	t.Helper()
 	want := "0"
-	if j.client.resends != none {
+	if j.resends() != none {
 		want = "200"
 	}
 	if first.status != want {
@@ -248,12 +248,19 @@ func (j *job) cut(t *testing.T, first, again result, up *upstream) {
 	}
 }
 
+func (j *job) resends() resend {
+	if j.way == intercept {
+		return j.client.inside
+	}
+	return j.client.resends
+}
+
 // doubled: what a key is for. Without one, nobody can tell a client's re-send
 // from a second order.
 func (j *job) doubled(t *testing.T, up *upstream) {
 	t.Helper()
 	want := 1
-	if j.client.resends == every {
+	if j.resends() == every {
 		want = 2
 	}
 	if n := up.count(j.host, "/cut", ""); n != want {

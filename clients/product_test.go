@@ -132,6 +132,17 @@ func (p *product) calls(host string) []call {
 	return list
 }
 
+// logOf are the lines of the log that name a host.
+func (p *product) logOf(host string) string {
+	var b strings.Builder
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, host) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
 // freeAddr is a loopback address that nobody listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()

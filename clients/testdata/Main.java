@@ -15,8 +15,7 @@ import java.util.Base64;
  * neither client sends one before it was asked, and the proxy does not ask.
  */
 public class Main {
-    static final String LOGIN =
-        "Basic " + Base64.getEncoder().encodeToString(System.getenv("LOGIN").getBytes());
+    static final String LOGIN = System.getenv("LOGIN"); // null: none
     static final int TIMEOUT = 60_000;
 
     public static void main(String[] args) throws Exception {
@@ -35,11 +34,18 @@ public class Main {
         System.exit(0);
     }
 
+    static String basic() {
+        return "Basic " + Base64.getEncoder().encodeToString(LOGIN.getBytes());
+    }
+
     static String modern(HttpClient client, String[] step) throws Exception {
         HttpRequest.BodyPublisher body =
             step[3].isEmpty() ? HttpRequest.BodyPublishers.noBody() : HttpRequest.BodyPublishers.ofString(step[3]);
         HttpRequest.Builder b = HttpRequest.newBuilder(URI.create(step[1]))
-            .method(step[0], body).timeout(Duration.ofMillis(TIMEOUT)).header("Proxy-Authorization", LOGIN);
+            .method(step[0], body).timeout(Duration.ofMillis(TIMEOUT));
+        if (LOGIN != null) {
+            b.header("Proxy-Authorization", basic());
+        }
         if (!step[2].isEmpty()) {
             b.header("X-Idempotency-Key", step[2]);
         }
@@ -56,7 +62,9 @@ public class Main {
         HttpURLConnection c = (HttpURLConnection) URI.create(step[1]).toURL().openConnection();
         c.setReadTimeout(TIMEOUT);
         c.setRequestMethod(step[0]);
-        c.setRequestProperty("Proxy-Authorization", LOGIN);
+        if (LOGIN != null) {
+            c.setRequestProperty("Proxy-Authorization", basic());
+        }
         if (!step[2].isEmpty()) {
             c.setRequestProperty("X-Idempotency-Key", step[2]);
         }
