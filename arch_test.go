@@ -62,6 +62,8 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
+	"bench/https": {level: 5, http: true}, // a program of its own
+
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
