@@ -14,7 +14,7 @@ FUZZTIME ?= 10000x
 BENCH ?= .
 COUNT ?= 1
 
-.PHONY: help build run demo test race lint fmt docs fuzz bench e2e cross check clean
+.PHONY: help build run demo test race lint fmt docs fuzz bench e2e clients cross check clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -59,6 +59,10 @@ e2e: build ## the real binary: the walk-through and the end-to-end tests
 	./retryproxy demo
 	go test -count=1 -run E2E .
 
+clients: ## curl, Python, Node, Go, Java and Chromium through the real binary
+	npm ci --prefix clients/testdata/node --no-audit --no-fund --loglevel error
+	RETRYPROXY_CLIENTS=all go test -race -count=1 -parallel 6 ./clients
+
 cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
 	@for p in $(PLATFORMS); do \
 	  out=dist/retryproxy-$${p%/*}-$${p#*/}; [[ $$p == windows/* ]] && out=$$out.exe; \
@@ -67,7 +71,8 @@ cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
 	done
 	GOOS=windows CGO_ENABLED=0 go vet -trimpath ./... # reuses what was just built
 
-check: lint cross test fuzz e2e ## all that CI runs
+check: export RETRYPROXY_CLIENTS := off# in the target test; clients runs them
+check: lint cross test fuzz e2e clients ## all that CI runs
 
 clean: ## remove what was built
 	rm -rf retryproxy retryproxy.exe dist
