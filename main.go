@@ -12,6 +12,7 @@ import (
 
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/intercept"
 )
 
 // version is set by -ldflags for releases.
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, env environment) int {
 		Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
 		Version: version, Defaults: defaultConfig,
 		Check:   mayRun,
+		CA:      func(file, data string) (intercept.Files, error) { return filesOf(file, data, env) },
 		Serve:   func(args []string) int { return serve(ctx, args, env) },
 		Demo:    func(args []string) int { return runDemo(ctx, args, env) },
 		Explain: func(c *config.Config, q cli.Question) (any, error) { return explainOffline(c, q) },

@@ -7,8 +7,10 @@ import (
 
 	"retryproxy/admin"
 	"retryproxy/attempt"
+	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/egress"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
 )
@@ -17,14 +19,17 @@ import (
 func (a *app) adminDeps() admin.Deps {
 	return admin.Deps{
 		Calls: a.proxy.Calls, Call: a.call,
-		Gates:   func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
-		Shops:   a.shops.Tripped,
-		Limits:  func() []limiter.BucketView { return a.limiter.Limits(time.Now()) },
-		Reset:   a.resetBreaker,
-		Config:  func() []byte { return a.config().Marshal() },
-		Reload:  a.reloadNow,
-		Retries: a.shownSwitch, SetRetries: a.orderSwitch,
+		Gates:     func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
+		Shops:     a.shops.Tripped,
+		Exits:     func() []breaker.ExitStatus { return a.exits.Used(time.Now()) },
+		ResetExit: a.resetExit,
+		Limits:    func() []limiter.BucketView { return a.limiter.Limits(time.Now()) },
+		Reset:     a.resetBreaker,
+		Config:    func() []byte { return a.config().Marshal() },
+		Reload:    a.reloadNow,
+		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
 		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
+		CA: a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
@@ -47,6 +52,34 @@ func (a *app) resetBreaker(shop, host string) bool {
 		return a.limiter.ResetBreaker(host, now)
 	}
 	e := a.shops.Reset(shop, host, now)
+	if e != nil {
+		a.breakerEvent(*e)
+	}
+	return e != nil
+}
+
+// caPEM is the certificate that clients have to trust; nil: no tunnel is opened.
+func (a *app) caPEM() []byte {
+	if i := a.proxy.Settings().Intercept; i != nil {
+		return i.CA.PEM()
+	}
+	return nil
+}
+
+// interception shows what is opened, and who refuses it.
+func (a *app) interception() admin.Interception {
+	i := a.proxy.Settings().Intercept
+	if i == nil {
+		return admin.Interception{}
+	}
+	return admin.Interception{
+		Hosts: a.config().Intercept.Hosts, Fingerprint: i.CA.Fingerprint(), Expires: i.CA.NotAfter(),
+		Passed: a.pins.List(time.Now()),
+	}
+}
+
+func (a *app) resetExit(name string) bool {
+	e := a.exits.Reset(name, time.Now())
 	if e != nil {
 		a.breakerEvent(*e)
 	}
@@ -99,7 +132,11 @@ func (a *app) explain(q admin.Question) (any, error) {
 
 // explainOffline answers by a configuration that does not run.
 func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
-	settings, err := buildSettings(cfg, addresses{}, nil)
+	table, err := egress.NewTable(egressConfig(cfg))
+	if err != nil {
+		return nil, err
+	}
+	settings, err := buildSettings(cfg, ways{egress: table}, addresses{}, nil)
 	if err != nil {
 		return nil, err
 	}

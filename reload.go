@@ -28,7 +28,11 @@ func (a *app) apply(data []byte) error {
 	if err := mayRun(next); err != nil {
 		return err
 	}
-	settings, err := buildSettings(next, a.own(), a.mislabelled)
+	w, err := a.ways.next(next, a.data)
+	if err != nil {
+		return err
+	}
+	settings, err := buildSettings(next, w, a.own(), a.mislabelled)
 	if err != nil {
 		return err
 	}
@@ -40,6 +44,7 @@ func (a *app) apply(data []byte) error {
 	now := time.Now()
 	a.limiter.Configure(next.Limiter(), now)
 	a.shops.Configure(shopConfig(next))
+	a.exits.Configure(next.Limiter().Breaker, now)
 	a.metrics.Hosts(configuredHosts(next))
 	a.level.Set(logLevel(next))
 	a.bodies.Configure(spoolConfig(next))
@@ -48,6 +53,7 @@ func (a *app) apply(data []byte) error {
 	a.up.SetTLS(&tls.Config{RootCAs: next.TLS.Roots()})
 	a.proxy.Apply(settings)
 	a.up.CloseIdle() // connections are judged by the rules under which they were made
+	a.ways = w
 	a.cfg.Store(next)
 	return nil
 }

@@ -103,6 +103,7 @@ func newRig(t *testing.T, text string, prepare ...func(*app)) *rig {
 	}
 	hard, kill := context.WithCancel(t.Context())
 	r.app, err = newApp(hard, cfg, options{
+		data:    t.TempDir(),
 		log:     telemetry.NewLogger(r.log, slog.LevelInfo, "json", false),
 		listen:  r.net.Listen,
 		dial:    r.dialUpstream,

@@ -44,7 +44,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 	set.Usage = func() { cli.CommandUsage(set) }
 	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
 	set.StringVar(&f.file, "f", "", "short for -config")
-	set.StringVar(&f.data, "data", "", "`directory` of a durable store (not in this version)")
+	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: the CA that opens tunnels (default: retryproxy in the user's configuration directory)")
 	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, in place of the file's")
 	set.Var(&f.routes, "route", "adds a reverse route `/prefix=url` to the file's; may be repeated")
 	set.Var(&f.upgrade, "upgrade", "adds a `host` that is spoken to over TLS though the client says http; may be repeated")
@@ -56,10 +56,6 @@ func serve(ctx context.Context, args []string, env environment) int {
 	}
 	if set.NArg() > 0 {
 		fmt.Fprintf(env.stderr, "serve: unknown argument %q; a configuration file goes with -config\n", set.Arg(0))
-		return 2
-	}
-	if f.data != "" {
-		fmt.Fprintln(env.stderr, "-data: a durable store is not in this version; records are kept in memory")
 		return 2
 	}
 	name, data, err := f.read()
@@ -77,7 +73,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 		fmt.Fprintln(env.stderr, err)
 		return 2
 	}
-	err = start(ctx, cfg, env, func(a *app) {
+	err = start(ctx, cfg, f.data, env, func(a *app) {
 		a.parse = parse
 		if f.file != "" {
 			a.watcher = config.NewWatcher(data, func() (config.File, error) { return config.ReadFile(f.file) }, a.apply)
@@ -143,13 +139,13 @@ func (f *serveFlags) adjust(c *config.Config) {
 }
 
 // start opens everything, tells ready, serves until ctx ends, and drains.
-func start(ctx context.Context, cfg *config.Config, env environment, ready func(*app)) error {
+func start(ctx context.Context, cfg *config.Config, dir string, env environment, ready func(*app)) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg))
 	log := telemetry.NewLogger(env.stderr, level, cfg.Log.Format, isTerminal(env.stderr))
-	a, err := newApp(hard, cfg, options{log: log, level: level})
+	a, err := newApp(hard, cfg, options{data: dir, log: log, level: level})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
 // fails here, before anything is swapped.
-func buildSettings(cfg *config.Config, own addresses, mislabelled func()) (*proxy.Settings, error) {
+func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()) (*proxy.Settings, error) {
 	policies, err := cfg.Policies()
 	if err != nil {
 		return nil, err
@@ -41,6 +41,7 @@ func buildSettings(cfg *config.Config, own addresses, mislabelled func()) (*prox
 			Keys: cfg.Headers.IdempotencyKey, RetryCount: cfg.Headers.RetryCount, Shop: cfg.Headers.Shop,
 			ShopTier: cfg.Headers.ShopTier, Task: cfg.Headers.TaskType, Timeout: cfg.Headers.Timeout,
 		},
+		Egress: w.egress, Intercept: w.interception(cfg),
 		Shops: map[string]proxy.Shop{}, Upgrade: policy.NewHosts(cfg.UpgradeToHTTPS),
 		Body: proxy.BodyLimits{
 			Limit: int64(cfg.Body.Limit), Hold: int64(cfg.Body.Hold), Inspect: int64(cfg.Body.InspectMax),

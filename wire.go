@@ -21,6 +21,7 @@ import (
 	"retryproxy/config"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
+	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
@@ -39,8 +40,9 @@ const (
 	hostLabels    = 20        // hosts beyond the configured ones that get a metric label
 )
 
-// options are what tests replace: the network.
+// options are what tests replace: the network, and where data is kept.
 type options struct {
+	data    string // directory; empty: the user's own
 	log     *slog.Logger
 	level   *slog.LevelVar
 	listen  func(addr string) (net.Listener, error)
@@ -57,11 +59,14 @@ type app struct {
 	cfg      atomic.Pointer[config.Config]
 	watcher  *config.Watcher
 	draining atomic.Bool
+	ways     ways // changed by reloads only, one at a time
 
 	metrics *telemetry.Metrics
 	store   *memory.Store
 	bodies  *spool.Pool
 	shops   *breaker.Shops
+	exits   *breaker.Exits
+	pins    *intercept.Pins
 	limiter *limiter.Limiter
 	up      *upstream.Client
 	proxy   *proxy.Proxy
@@ -93,13 +98,20 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.level == nil {
 		a.level = new(slog.LevelVar)
 	}
-	settings, err := buildSettings(cfg, addresses{}, a.mislabelled)
+	w, err := ways{}.next(cfg, a.data)
+	if err != nil {
+		return nil, err
+	}
+	a.ways = w
+	settings, err := buildSettings(cfg, w, addresses{}, a.mislabelled)
 	if err != nil {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
 	a.store = memory.New(storeConfig(cfg))
 	a.shops = breaker.NewShops(shopConfig(cfg))
+	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
+	a.pins = intercept.NewPins()
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.bodies = spool.New(spoolConfig(cfg))
 	a.up = upstream.New(upstream.Config{
@@ -108,7 +120,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Store: a.store,
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store,
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
@@ -152,7 +164,7 @@ func (a *app) open() (err error) {
 		}
 		a.admins = append(a.admins, adminListener{l, handler})
 	}
-	settings, err := buildSettings(cfg, a.own(), a.mislabelled)
+	settings, err := buildSettings(cfg, a.ways, a.own(), a.mislabelled)
 	if err == nil {
 		a.proxy.Apply(settings) // now with the real ports, so that loops are seen
 	}
@@ -225,7 +237,7 @@ func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
 		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency, DeadLetter: m.DeadLetter,
-		Tunnel: m.Tunnel, Suspect: m.Suspect, Shop: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			telemetry.LogCall(a.log, s)
@@ -262,6 +274,10 @@ func (a *app) sources() telemetry.Sources {
 			}
 			for _, s := range a.shops.Tripped() {
 				out = append(out, telemetry.Breaker{Scope: "shop", Host: s.Host, State: breaker.Open})
+			}
+			for _, e := range a.exits.Used(time.Now()) {
+				rule, _, _ := strings.Cut(e.Name, " ")
+				out = append(out, telemetry.Breaker{Scope: "egress", Host: rule, State: e.State})
 			}
 			return out
 		},

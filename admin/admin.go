@@ -22,9 +22,12 @@ type Deps struct {
 	Calls func() []*attempt.Summary        // in progress and recent
 	Call  func(id string) *attempt.Summary // nil: unknown
 
-	Gates  func() []limiter.HostView
-	Shops  func() []breaker.ShopStatus
-	Limits func() []limiter.BucketView
+	Gates func() []limiter.HostView
+	Shops func() []breaker.ShopStatus
+	Exits func() []breaker.ExitStatus
+	// ResetExit closes the breaker of an egress proxy; false: none was open.
+	ResetExit func(name string) bool
+	Limits    func() []limiter.BucketView
 	// Reset closes a breaker; shop is empty for the host's own. False: there is
 	// nothing under that name.
 	Reset func(shop, host string) bool

@@ -13,6 +13,20 @@ import (
 type breakersView struct {
 	Hosts []hostView `json:"hosts"`
 	Shops []shopTrip `json:"shops"`
+	// Egress are the egress proxies in use.
+	Egress []exitView `json:"egress"`
+}
+
+// exitView is the breaker of one egress identity.
+type exitView struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"`
+	Reason   string    `json:"reason,omitempty"` // of the last change
+	Since    time.Time `json:"since,omitzero"`
+	Until    time.Time `json:"until,omitzero"` // open: when the next probe may go
+	Row      int       `json:"consecutive_failures"`
+	Calls    int       `json:"calls"` // within the window
+	Failures int       `json:"failures"`
 }
 
 // hostView is the breaker and the gate of one host.
@@ -43,7 +57,7 @@ type shopTrip struct {
 
 func (s *server) showBreakers(w http.ResponseWriter, _ *http.Request) {
 	gates := s.Gates()
-	v := breakersView{make([]hostView, len(gates)), s.trips()}
+	v := breakersView{make([]hostView, len(gates)), s.trips(), s.exits()}
 	for i := range gates {
 		g := &gates[i]
 		v.Hosts[i] = hostView{
@@ -63,15 +77,42 @@ func (s *server) trips() []shopTrip {
 	return out
 }
 
+func (s *server) exits() []exitView {
+	out := []exitView{}
+	if s.Exits == nil {
+		return out
+	}
+	for _, e := range s.Exits() {
+		out = append(out, exitView{e.Name, e.State.String(), e.Reason, e.Since, e.Until, e.Row, e.Calls, e.Failures})
+	}
+	return out
+}
+
+// egressScope begins the scope of an egress proxy's breaker.
+const egressScope = "egress:"
+
 // resetBreaker closes one breaker by hand and shows what is left.
 func (s *server) resetBreaker(w http.ResponseWriter, r *http.Request) {
+	if name, err := url.PathUnescape(chi.URLParam(r, "scope")); err == nil && strings.HasPrefix(name, egressScope) {
+		s.resetExit(w, r, name[len(egressScope):])
+		return
+	}
 	shop, host, ok := parseScope(chi.URLParam(r, "scope"))
 	if !ok {
-		fail(w, http.StatusBadRequest, "bad_request", "scope: want host:port or shop@host:port, URL-escaped")
+		fail(w, http.StatusBadRequest, "bad_request", "scope: want host:port, shop@host:port or egress:name, URL-escaped")
 		return
 	}
 	if !s.Reset(shop, host) {
 		fail(w, http.StatusNotFound, "not_found", "no breaker is kept for this scope")
+		return
+	}
+	s.showBreakers(w, r)
+}
+
+// resetExit closes the breaker of an egress proxy by hand.
+func (s *server) resetExit(w http.ResponseWriter, r *http.Request, name string) {
+	if s.ResetExit == nil || !s.ResetExit(name) {
+		fail(w, http.StatusNotFound, "not_found", "no open breaker is kept for this egress proxy")
 		return
 	}
 	s.showBreakers(w, r)

@@ -65,6 +65,7 @@ type attemptView struct {
 	attempt.View
 	Cause        string `json:"cause,omitempty"` // of the wait before it
 	Host         string `json:"host"`
+	Egress       string `json:"egress,omitempty"` // the proxy it went through
 	RetryCount   int    `json:"retry_count"`
 	Basis        string `json:"basis,omitempty"` // why a repeat is safe
 	Executed     string `json:"executed"`
@@ -97,7 +98,7 @@ func viewCall(s *attempt.Summary) callView {
 
 func viewAttempt(a *attempt.Attempt) attemptView {
 	return attemptView{
-		View: a.View(), Cause: a.Cause, Host: a.Host, RetryCount: a.Count, Basis: string(a.Verdict.Basis),
+		View: a.View(), Cause: a.Cause, Host: a.Host, Egress: a.Egress, RetryCount: a.Count, Basis: string(a.Verdict.Basis),
 		Executed: a.Verdict.Executed.String(), RetryAfterMS: a.Verdict.RetryAfter.Milliseconds(),
 		Reused: a.Reused, UpstreamID: a.UpstreamID,
 	}

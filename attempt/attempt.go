@@ -19,6 +19,7 @@ type Attempt struct {
 	Delay    time.Duration // waited since the attempt before, or since the call began
 	Cause    string        // of that wait: backoff, retry_after, tokens, gate, breaker, pause; empty: none
 	Verdict  classify.Verdict
+	Egress   string // the egress proxy it went through; empty: none
 	// Reused: sent on a connection that had served before.
 	Reused bool
 	// UpstreamID is the upstream's own request id, when it gave one.
@@ -56,7 +57,7 @@ type Labels struct {
 // no credential, no key in clear and no body.
 type Summary struct {
 	ID       string
-	Mode     string // forward, connect, reverse
+	Mode     string // forward, connect, intercept, reverse, local
 	Policy   string
 	User     string // configured proxy user, else empty
 	Client   string // address

@@ -29,6 +29,9 @@ func (l *listener) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// NetConn is the connection underneath, so that it can be reset.
+func (l *listener) NetConn() net.Conn { return l.Conn }
+
 // refusal says whether the last that came was a plain alert about the
 // certificate. An encrypted one is longer (TLS 1.2) or of another type (1.3).
 func (l *listener) refusal() bool {

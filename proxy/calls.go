@@ -184,6 +184,8 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	s.Executed, s.Result, s.Detail = x.executed(), x.result(), x.past.Last().Detail
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail
+	} else if x.outcome.detail != "" {
+		s.Detail = x.outcome.detail
 	} else if text := x.hindrance(&x.outcome.decision); text != "" {
 		s.Detail = text
 	}
@@ -242,19 +244,19 @@ func (x *exchange) reportShop(now time.Time) {
 	}
 	host, v := x.past.Last().Host, x.past.Last().Verdict
 	if v.Class == classify.Success {
-		x.shopEvent(x.p.Shops.Report(x.labels.Shop, host, "", true, now))
+		x.breakerEvent(x.p.Shops.Report(x.labels.Shop, host, "", true, now))
 		return
 	}
 	status := x.past.Last().Status
 	counts := v.HostFault || status == 401 || status == 403
 	if counts && x.outcome.result == "" && x.p.Limiter.Closed(host, now) {
-		x.shopEvent(x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now))
+		x.breakerEvent(x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now))
 	}
 }
 
-func (x *exchange) shopEvent(e *breaker.Event) {
-	if e != nil && x.p.Hooks.Shop != nil {
-		x.p.Hooks.Shop(e)
+func (x *exchange) breakerEvent(e *breaker.Event) {
+	if e != nil && x.p.Hooks.Breaker != nil {
+		x.p.Hooks.Breaker(e)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"retryproxy/inbound"
 	"retryproxy/message"
 )
 
@@ -33,7 +32,7 @@ func (x *exchange) splice(up net.Conn) {
 	if x.hops[x.hop].target.Port != 443 {
 		if head := t.sniff(); head != nil {
 			up.Close()
-			x.serveInside(t.client, head)
+			x.serveInside(&prefixed{Conn: t.client, head: head}, "http", nil)
 			return
 		}
 	}
@@ -48,16 +47,8 @@ func (x *exchange) opaque() {
 		hook(host)
 	}
 	if x.p.hosts.first("tunnel " + host) {
-		x.p.Log.Info("opaque tunnel: retries cover only the connection; for full retries call http:// with upgrade_to_https, or use a route", "host", host)
+		x.p.Log.Info("opaque tunnel: retries cover only the connection; for full retries call http:// with upgrade_to_https, use a route, or list it under intercept", "host", host)
 	}
-}
-
-// serveInside serves plain HTTP that was found inside the tunnel.
-func (x *exchange) serveInside(c net.Conn, head []byte) {
-	x.p.Inside(&prefixed{Conn: c, head: head}, x.call, &inbound.Tunnel{
-		Authority: x.call.Request.Authority, CallID: x.id, Fields: x.call.Request.Fields,
-		ProxyAuth: x.call.Request.Fields.Get("Proxy-Authorization"),
-	})
 }
 
 // prefixed is a connection that was already read from: its first bytes, and the

@@ -112,6 +112,7 @@ func (f *Facts) unhindered() *Facts {
 const (
 	causeBackoff    = "backoff"
 	causeRetryAfter = "retry_after"
+	causeEgress     = "egress" // its proxy is cut off
 )
 
 // wait is how long until the next attempt, what for, and whether the server's

@@ -23,6 +23,10 @@ func (x *exchange) enter() *refusal {
 	if r := x.identify(); r != nil {
 		return r
 	}
+	if x.internal() {
+		x.mode = "local"
+		return nil
+	}
 	if x.asksUs() {
 		return x.ourName()
 	}
@@ -46,7 +50,7 @@ func (x *exchange) ourName() *refusal {
 
 // understand settles where the call goes, whose it is and by which rules it lives.
 func (x *exchange) understand() *refusal {
-	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.choosePolicy, x.readKey} {
+	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.chooseExits, x.choosePolicy, x.readKey} {
 		if r := step(); r != nil {
 			return r
 		}

@@ -66,7 +66,8 @@ type exchange struct {
 	cause   string         // of that wait
 	atGate  time.Duration
 	grant   limiter.Grant
-	kept    *kept // newest complete answer of an earlier attempt
+	permit  breaker.Pass // of the exit, for the attempt in flight
+	kept    *kept        // newest complete answer of an earlier attempt
 
 	// What came of it.
 	outcome outcome
@@ -93,6 +94,10 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	if x.answersItself() {
 		return
 	}
+	if x.opens() {
+		x.open()
+		return
+	}
 	r = x.readBody()
 	x.begun = time.Now()
 	x.away += x.begun.Sub(x.started) // the client's own time
@@ -108,6 +113,9 @@ func (p *Proxy) Serve(call *inbound.Call) {
 
 func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 	x := &exchange{p: p, set: p.settings.Load(), call: call, id: newID(), started: time.Now()}
+	if call.Tunnel != nil {
+		call.Tunnel.Requests.Add(1)
+	}
 	x.sum = &attempt.Summary{ID: x.id, Client: call.Client.String(), Started: x.started}
 	p.calls.add(x)
 	return x
@@ -130,7 +138,7 @@ func (x *exchange) run() {
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
 	if x.key != "" && len(x.past) > 0 && !x.resume() {
-		x.p.Limiter.Cancel(x.turn.Grant, time.Now())
+		x.giveBack(time.Now())
 		x.next = stop("store_unavailable")
 		x.conclude(nil, x.next)
 		return
@@ -158,19 +166,28 @@ func (x *exchange) prepare() {
 	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
 
-// await waits for the call's turn: its own backoff, the gate of its host, and
-// for a retry the tokens.
+// await waits for the call's turn: its own backoff, the gate of its host, for a
+// retry the tokens, and the exit.
 func (x *exchange) await() {
 	since := time.Now()
-	if ticket := x.ask(since); ticket != nil {
-		x.show(stateWaiting, ticket)
-		x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
-		x.p.crowd.join()
-		x.wait(ticket)
-		x.p.crowd.leave()
-		x.show(stateRunning, nil)
+	for x.takeTurn(); x.turn.Refused == "" && !x.enterExit(time.Now()); {
+		x.takeTurn() // another probe was quicker
 	}
 	x.waited(since)
+}
+
+// takeTurn waits for one answer of the gate.
+func (x *exchange) takeTurn() {
+	ticket := x.ask(time.Now())
+	if ticket == nil {
+		return
+	}
+	x.show(stateWaiting, ticket)
+	x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
+	x.p.crowd.join()
+	x.wait(ticket)
+	x.p.crowd.leave()
+	x.show(stateRunning, nil)
 }
 
 // ask claims a turn; without a ticket the answer is there at once.
@@ -181,6 +198,9 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 	}
 	x.chooseHop(now)
 	c := x.claimOf(x.next)
+	if !x.planExit(&c, now) {
+		return nil
+	}
 	var ticket *limiter.Ticket
 	x.turn, ticket = x.p.Limiter.Ask(&c, now)
 	return ticket
@@ -356,13 +376,14 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	a := attempt.Attempt{
 		N: x.rec.Attempts + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
 		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
-		Verdict: t.verdict, Reused: t.Reused,
+		Verdict: t.verdict, Reused: t.Reused, Egress: x.hops[x.hop].exitName(),
 	}
 	a.Status = t.status()
 	if t.Response != nil {
 		a.UpstreamID = t.Response.Fields.Get("X-Request-Id")
 	}
 	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
+	x.reportExit(t, now)
 	x.mu.Lock()
 	x.past = append(x.past, a)
 	x.mu.Unlock()
@@ -465,5 +486,9 @@ func (x *exchange) wanted() bool { return x.flight != nil && x.flight.Waiters() 
 
 // refusedTurn turns the gate's no into a decision.
 func refusedTurn(a *limiter.Answer) Decision {
-	return Decision{Do: Stop, Reason: a.Refused, At: a.At, Dimension: a.Dimension}
+	d := Decision{Do: Stop, Reason: a.Refused, At: a.At, Dimension: a.Dimension}
+	if a.Cause == causeEgress && a.Refused == limiter.RefusedBreaker {
+		d.Dimension = causeEgress
+	}
+	return d
 }

@@ -34,7 +34,7 @@ type ExplainRequest struct {
 type Explanation struct {
 	Method  string   `json:"method"`
 	URL     string   `json:"url"`
-	Mode    string   `json:"mode,omitempty"` // forward, connect, reverse
+	Mode    string   `json:"mode,omitempty"` // forward, connect, intercept, reverse, local
 	Refused *Refused `json:"refused,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
 
@@ -77,6 +77,8 @@ type Hop struct {
 	URL  string `json:"url"`
 	Host string `json:"host"` // names gate and breaker
 	Why  string `json:"why,omitempty"`
+	// Egress are the proxies it may leave through, the first first; none: directly.
+	Egress []string `json:"egress,omitempty"`
 }
 
 // Label is one label of the call and what it came from.
@@ -188,8 +190,8 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 		e.refused(x, r) // what follows does not depend on who calls
 		r = x.understand()
 	}
-	if r == nil && x.asksUs() {
-		e.Mode, e.Notes = x.mode, append(e.Notes, "OPTIONS * is about this server: it is answered here")
+	if r == nil && (x.mode == "local" || x.asksUs()) {
+		e.Mode, e.Notes = x.mode, append(e.Notes, "this is about the proxy itself: it is answered here")
 		return
 	}
 	e.way(x)
@@ -258,10 +260,15 @@ func (x *exchange) explainHop(h *hop) Hop {
 	switch {
 	case x.mode == "reverse":
 		out.Why = "a route"
+	case x.listed():
+		out.URL, out.Why = h.host, "a tunnel that is opened (intercept.hosts)"
 	case x.mode == "connect":
 		out.URL, out.Why = h.host, "an opaque tunnel"
 	case h.target.Scheme != x.call.Request.Scheme && h.target.Scheme == "https":
 		out.Why = "upgrade_to_https"
+	}
+	for _, exit := range h.exits {
+		out.Egress = append(out.Egress, exit.Name())
 	}
 	return out
 }
@@ -301,8 +308,10 @@ func (e *Explanation) rules(x *exchange) {
 		e.RetriesWhy = fmt.Sprintf("max_retries %d, and the client itself retried %d times", p.MaxRetries, x.count)
 	}
 	e.Safe, e.SafeWhy = string(x.safe), x.safeWhy()
-	if x.mode == "connect" {
-		e.Notes = append(e.Notes, "a tunnel is opaque: only the connection is retried. For all retries call http:// with upgrade_to_https, or use a route")
+	if x.listed() {
+		e.Notes = append(e.Notes, "each request inside is a call of its own with all retries: ask about its https URL. A client that refuses our certificates gets an opaque tunnel after three tries")
+	} else if x.mode == "connect" {
+		e.Notes = append(e.Notes, "a tunnel is opaque: only the connection is retried. For all retries call http:// with upgrade_to_https, use a route, or list the host under intercept")
 	} else if x.call.Form == inbound.Absolute && x.call.Request.Scheme == "https" {
 		e.Notes = append(e.Notes, "most clients open a tunnel for an https URL; explain -X CONNECT host:443 is about that")
 	}

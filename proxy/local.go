@@ -13,10 +13,59 @@ import (
 	"retryproxy/message"
 )
 
-// answersItself answers OPTIONS * about this server, and OPTIONS and TRACE whose
+// internalHost is a name that only our own clients know: what they ask of it is
+// answered here.
+const internalHost = "retryproxy.internal"
+
+// internal says whether the request, or the tunnel, is for that name.
+func (x *exchange) internal() bool {
+	if x.call.Form == inbound.Origin && x.call.Tunnel == nil || !hasPrefixFold(x.call.Request.Authority, internalHost) {
+		return false
+	}
+	host, port, err := splitAuthority("http", x.call.Request.Authority)
+	return err == nil && host == internalHost && port == 80
+}
+
+// answerInternal gives out what our clients may have of us: the certificate of
+// our CA.
+func (x *exchange) answerInternal() {
+	if x.call.Form == inbound.Authority {
+		x.openInternal()
+		return
+	}
+	path, _, _ := strings.Cut(x.call.Request.Target, "?")
+	method := x.call.Request.Method
+	switch i := x.set.Intercept; {
+	case path != "/ca.pem":
+		x.answerText(404, "text/plain; charset=utf-8", "retryproxy answers here: /ca.pem\n")
+	case method != "GET" && method != "HEAD":
+		x.answerText(405, "text/plain; charset=utf-8", "GET only\n")
+	case i == nil:
+		x.answerText(404, "text/plain; charset=utf-8", "no tunnels are opened here (intercept.hosts), so there is no CA to trust\n")
+	default:
+		x.answerText(200, "application/x-pem-file", string(i.CA.PEM()))
+	}
+}
+
+// openInternal serves the plain HTTP in a tunnel to the name that is ours.
+func (x *exchange) openInternal() {
+	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
+	if err != nil {
+		x.outcome.decision = stop("client_gone")
+		return
+	}
+	x.outcome.status, x.outcome.decision = 200, Decision{Do: Deliver, Reason: "ok"}
+	x.serveInside(client, "http", nil)
+}
+
+// answersItself answers what is for retryproxy.internal, OPTIONS * about this server, and OPTIONS and TRACE whose
 // Max-Forwards ran out here; otherwise it counts that down (RFC 9110 section 7.6.2).
 func (x *exchange) answersItself() bool {
 	r := &x.call.Request
+	if x.mode == "local" {
+		x.answerInternal()
+		return true
+	}
 	if x.asksUs() {
 		x.answerHere()
 		return true
@@ -39,14 +88,24 @@ func (x *exchange) answersItself() bool {
 // answerHere is the answer to a request that goes no further: empty, or the echo
 // of a TRACE.
 func (x *exchange) answerHere() {
-	x.outcome.result = "rejected"
-	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
-	out := &message.Response{Status: 200, Body: io.NopCloser(strings.NewReader(""))}
-	out.Fields.Add(hCallID, x.id)
 	if r := &x.call.Request; r.Method == "TRACE" {
-		text := traceText(r)
-		out.Fields.Add("Content-Type", "message/http")
-		out.Length, out.Body = int64(len(text)), io.NopCloser(strings.NewReader(text))
+		x.answerText(200, "message/http", traceText(r))
+		return
+	}
+	x.answerText(200, "", "")
+}
+
+// answerText is an answer from here.
+func (x *exchange) answerText(status int, contentType, text string) {
+	x.outcome.result = "rejected"
+	if x.mode == "local" {
+		x.outcome.result = "success"
+	}
+	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
+	out := &message.Response{Status: status, Length: int64(len(text)), Body: io.NopCloser(strings.NewReader(text))}
+	out.Fields.Add(hCallID, x.id)
+	if contentType != "" {
+		out.Fields.Add("Content-Type", contentType)
 	}
 	_ = x.write(out, 30*time.Second)
 }

@@ -43,38 +43,44 @@ type imagined struct {
 	result func() *tried
 	// Where it cannot happen: over plain HTTP, once a tunnel stands.
 	tlsOnly, inHTTP bool
+	egressOnly      bool
 }
 
 // imaginable are the outcomes that explain goes through.
 var imaginable = []imagined{
-	{"the name cannot be resolved", fault(classify.PhaseResolve, classify.FaultDNS), false, false},
-	{"the name does not exist", fault(classify.PhaseResolve, classify.FaultNoSuchHost), false, false},
-	{"connection refused", fault(classify.PhaseConnect, classify.FaultRefused), false, false},
-	{"no connection in time", fault(classify.PhaseConnect, classify.FaultTimeout), false, false},
-	{"TLS handshake fails", fault(classify.PhaseTLS, classify.FaultTLS), true, true},
-	{"certificate not valid", fault(classify.PhaseTLS, classify.FaultVerify), true, true},
-	{"connection lost before sending", fault(classify.PhaseReady, classify.FaultReset), false, true},
-	{"connection reset after sending", fault(classify.PhaseSent, classify.FaultReset), false, true},
-	{"connection closed without an answer", fault(classify.PhaseSent, classify.FaultEOF), false, true},
-	{"no answer in time", fault(classify.PhaseSent, classify.FaultTimeout), false, true},
-	{"answer cut off", truncated, false, true},
-	{"answer makes no sense", fault(classify.PhaseHeader, classify.FaultMalformed), false, true},
-	{"HTTP/2 refused stream or GOAWAY", fault(classify.PhaseSent, classify.FaultRefusedStream), true, true},
-	{"out of descriptors or ports here", fault(classify.PhaseConnect, classify.FaultLocal), false, false},
-	{"200", answer(200, ""), false, true},
-	{"200 whose JSON says failure", suspect, false, true},
-	{"400", answer(400, ""), false, true},
-	{"404", answer(404, ""), false, true},
-	{"408", answer(408, ""), false, true},
-	{"425", answer(425, ""), false, true},
-	{"429", answer(429, ""), false, true},
-	{"429 with Retry-After: 10", answer(429, "10"), false, true},
-	{"500", answer(500, ""), false, true},
-	{"501", answer(501, ""), false, true},
-	{"502", answer(502, ""), false, true},
-	{"503", answer(503, ""), false, true},
-	{"503 with Retry-After: 3600", answer(503, "3600"), false, true},
-	{"504", answer(504, ""), false, true},
+	{"the name cannot be resolved", fault(classify.PhaseResolve, classify.FaultDNS), false, false, false},
+	{"the name does not exist", fault(classify.PhaseResolve, classify.FaultNoSuchHost), false, false, false},
+	{"connection refused", fault(classify.PhaseConnect, classify.FaultRefused), false, false, false},
+	{"no connection in time", fault(classify.PhaseConnect, classify.FaultTimeout), false, false, false},
+	{"TLS handshake fails", fault(classify.PhaseTLS, classify.FaultTLS), true, true, false},
+	{"certificate not valid", fault(classify.PhaseTLS, classify.FaultVerify), true, true, false},
+	{"connection lost before sending", fault(classify.PhaseReady, classify.FaultReset), false, true, false},
+	{"connection reset after sending", fault(classify.PhaseSent, classify.FaultReset), false, true, false},
+	{"connection closed without an answer", fault(classify.PhaseSent, classify.FaultEOF), false, true, false},
+	{"no answer in time", fault(classify.PhaseSent, classify.FaultTimeout), false, true, false},
+	{"answer cut off", truncated, false, true, false},
+	{"answer makes no sense", fault(classify.PhaseHeader, classify.FaultMalformed), false, true, false},
+	{"HTTP/2 refused stream or GOAWAY", fault(classify.PhaseSent, classify.FaultRefusedStream), true, true, false},
+	{"the egress proxy cannot be reached", fault(classify.PhaseConnect, classify.FaultEgressUnreachable), false, false, true},
+	{"the egress proxy takes too long", fault(classify.PhaseConnect, classify.FaultEgressTimeout), false, false, true},
+	{"407 of the egress proxy", fault(classify.PhaseConnect, classify.FaultEgressAuth), false, false, true},
+	{"403 of the egress proxy", fault(classify.PhaseConnect, classify.FaultEgressDenied), false, false, true},
+	{"502 of the egress proxy", fault(classify.PhaseConnect, classify.FaultEgressFailed), false, false, true},
+	{"out of descriptors or ports here", fault(classify.PhaseConnect, classify.FaultLocal), false, false, false},
+	{"200", answer(200, ""), false, true, false},
+	{"200 whose JSON says failure", suspect, false, true, false},
+	{"400", answer(400, ""), false, true, false},
+	{"404", answer(404, ""), false, true, false},
+	{"408", answer(408, ""), false, true, false},
+	{"425", answer(425, ""), false, true, false},
+	{"429", answer(429, ""), false, true, false},
+	{"429 with Retry-After: 10", answer(429, "10"), false, true, false},
+	{"500", answer(500, ""), false, true, false},
+	{"501", answer(501, ""), false, true, false},
+	{"502", answer(502, ""), false, true, false},
+	{"503", answer(503, ""), false, true, false},
+	{"503 with Retry-After: 3600", answer(503, "3600"), false, true, false},
+	{"504", answer(504, ""), false, true, false},
 }
 
 // fault is an attempt that ended without an answer.
@@ -114,6 +120,9 @@ func (x *exchange) outcomes(at string) []WouldLeadTo {
 	for i := range imaginable {
 		o := &imaginable[i]
 		https := x.hops[0].target.Scheme == "https"
+		if o.egressOnly && x.hops[0].out() == nil {
+			continue
+		}
 		if o.tlsOnly && !https || o.inHTTP && x.mode == "connect" {
 			continue
 		}
@@ -157,6 +166,8 @@ func (w *WouldLeadTo) judged(v *classify.Verdict, d *Decision, now time.Time) {
 // takes is how long an attempt lasts that runs into a time-out; others take no time.
 func (x *exchange) takes(t *tried) time.Duration {
 	switch {
+	case t.Outcome.Fault == classify.FaultEgressTimeout:
+		return x.policy.ConnectTimeout
 	case t.Outcome.Fault != classify.FaultTimeout:
 		return 0
 	case t.Outcome.Phase < classify.PhaseSent:

@@ -16,6 +16,7 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
+	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
 	"retryproxy/upstream"
@@ -26,11 +27,14 @@ type Deps struct {
 	Upstream *upstream.Client
 	Limiter  *limiter.Limiter
 	Shops    *breaker.Shops
+	Exits    *breaker.Exits
+	Pins     *intercept.Pins // clients that refuse our CA
 	Store    idempotency.Store
 	Flights  *idempotency.Flights
 	Spool    *spool.Pool // request bodies
 	Answers  *spool.Pool // answers kept while their call waits
-	// Inside serves plain HTTP that was found inside a CONNECT tunnel.
+	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS
+	// that we opened there.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
 	Hooks  Hooks
 	Log    *slog.Logger
@@ -47,8 +51,10 @@ type Hooks struct {
 	DeadLetter  func(reason string)
 	Tunnel      func(host string)
 	Suspect     func(host string)
-	Shop        func(e *breaker.Event)
-	KeyOnly     func(host string) // a repeat whose only basis is the key
+	Breaker     func(e *breaker.Event) // of a shop or an exit
+	Moved       func(egress string)    // a call left by another address than its shop's
+	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
+	KeyOnly     func(host string)      // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

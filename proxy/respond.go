@@ -18,6 +18,7 @@ type outcome struct {
 	decision Decision
 	refusal  *refusal
 	result   string // set when it is none of success, recovered, failed, cancelled
+	detail   string // of what no attempt tells
 	status   int
 	bytes    int64
 	cut      bool // the answer broke off after its first byte
@@ -130,6 +131,9 @@ func (x *exchange) hindrance(d *Decision) string {
 		}
 		return "no retry token in time: " + d.Dimension + dated(", next at ", d.At)
 	case "breaker_open":
+		if d.Dimension == causeEgress {
+			return "the egress proxy " + x.hops[x.hop].exitName() + " is cut off after too many failures" + dated(", next probe at ", d.At)
+		}
 		return x.hops[x.hop].host + " is cut off after too many failures" + dated(", next probe at ", d.At)
 	case "no_slot":
 		return "no slot of " + x.hops[x.hop].host + " became free in time (slots)" + dated(", next at ", d.At)
@@ -153,7 +157,7 @@ func (x *exchange) transportStatus(v *classify.Verdict, reason string) (int, str
 			return s, v.Reason
 		}
 		return 400, "bad_request"
-	case "connect_timeout", "header_timeout":
+	case "connect_timeout", "header_timeout", "egress_timeout":
 		return 504, reason
 	}
 	return 502, reason
@@ -323,6 +327,8 @@ var proxyErrors = map[string]string{
 	"reset_before_send": "connection_terminated", "reset_after_send": "connection_terminated",
 	"eof_after_send": "connection_terminated", "header_timeout": "connection_read_timeout",
 	"truncated": "http_response_incomplete", "malformed": "http_protocol_error",
+	"egress_unreachable": "destination_unavailable", "egress_timeout": "connection_timeout",
+	"egress_auth": "proxy_configuration_error", "egress_denied": "http_request_denied", "egress_failed": "destination_unavailable",
 	"refused_stream": "http_protocol_error", "goaway": "connection_terminated",
 	"local_resource": "proxy_internal_error", "destination_denied": "destination_ip_prohibited",
 	"loop": "proxy_loop_detected", "breaker_open": "destination_unavailable",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"retryproxy/classify"
+	"retryproxy/egress"
 	"retryproxy/inbound"
 	"retryproxy/upstream"
 )
@@ -15,9 +16,11 @@ import (
 // hop is one place an attempt can go to.
 type hop struct {
 	target    upstream.Target
-	host      string // normalised host:port: names gate, breaker and metric label
-	authority string // becomes Host
-	path      string // request-target as sent
+	host      string         // normalised host:port: names gate, breaker and metric label
+	authority string         // becomes Host
+	path      string         // request-target as sent
+	exits     []*egress.Exit // the ways out it may take, the first first; none: directly
+	exit      int            // index of the one in use
 }
 
 // refusal is an answer of our own that ends a call.
@@ -32,7 +35,7 @@ func refuse(reason, detail string) *refusal { return &refusal{reason: reason, de
 // route of the reverse mode.
 func (x *exchange) route() *refusal {
 	r := &x.call.Request
-	if t := x.call.Tunnel; t != nil && !sameAuthority(t.Authority, r.Authority) {
+	if t := x.call.Tunnel; t != nil && !sameAuthority(insideScheme(t), t.Authority, r.Authority) {
 		return refuse("bad_request", "the request is for another host than the tunnel's target")
 	}
 	switch x.call.Form {
@@ -46,15 +49,21 @@ func (x *exchange) route() *refusal {
 		}
 		return nil
 	case inbound.Absolute:
+		if x.call.Tunnel != nil && r.Scheme != insideScheme(x.call.Tunnel) {
+			return refuse("bad_request", "the request has another scheme than the tunnel")
+		}
 		if rt := x.set.routeFor(r.Authority, r.Target, true); rt != nil {
 			return x.reverse(rt)
 		}
 		x.mode = "forward"
 		return x.forward(r.Scheme, r.Authority, r.Target)
 	}
-	if x.call.Tunnel != nil {
+	if t := x.call.Tunnel; t != nil {
 		x.mode = "forward"
-		return x.forward("http", r.Authority, r.Target)
+		if insideScheme(t) == "https" {
+			x.mode = "intercept"
+		}
+		return x.forward(insideScheme(t), r.Authority, r.Target)
 	}
 	return x.origin()
 }
@@ -226,10 +235,18 @@ func joinHost(host string, port uint16) string {
 	return host + ":" + p
 }
 
+// insideScheme is that of the requests in a tunnel.
+func insideScheme(t *inbound.Tunnel) string {
+	if t.Scheme == "https" {
+		return "https"
+	}
+	return "http"
+}
+
 // sameAuthority compares a tunnel's target with the Host of a request in it.
-func sameAuthority(tunnel, host string) bool {
-	th, tp, err1 := splitAuthority("http", tunnel)
-	hh, hp, err2 := splitAuthority("http", host)
+func sameAuthority(scheme, tunnel, host string) bool {
+	th, tp, err1 := splitAuthority(scheme, tunnel)
+	hh, hp, err2 := splitAuthority(scheme, host)
 	return err1 == nil && err2 == nil && th == hh && tp == hp
 }
 
@@ -256,7 +273,10 @@ func (x *exchange) chooseHop(now time.Time) {
 
 // turnHop goes on to the next upstream after nothing could be sent to this one.
 func (x *exchange) turnHop(v *classify.Verdict, now time.Time) {
-	if v.Basis == classify.BasisNotSent {
+	switch {
+	case v.EgressFault:
+		x.turnExit(v.Reason) // says nothing about the upstream
+	case v.Basis == classify.BasisNotSent:
 		x.hop = (x.hop + 1) % len(x.hops)
 	}
 	x.chooseHop(now)

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"retryproxy/access"
+	"retryproxy/egress"
+	"retryproxy/intercept"
 	"retryproxy/policy"
 )
 
@@ -22,6 +24,11 @@ type Settings struct {
 	// Ports that CONNECT may name.
 	ConnectPorts []uint16
 
+	// Egress says by which address a call leaves; nil: always directly.
+	Egress *egress.Table
+	// Intercept opens tunnels; nil: none are.
+	Intercept *Interception
+
 	Routes  []Route
 	Upgrade policy.Hosts // host patterns spoken to over TLS though the client said http
 
@@ -30,6 +37,12 @@ type Settings struct {
 	TunnelIdle  time.Duration
 	KeyTTL      time.Duration
 	MaxResponse int64 // bytes of an answer that is kept for its key
+}
+
+// Interception says which tunnels are opened, and with whose certificates.
+type Interception struct {
+	Hosts policy.Hosts
+	CA    *intercept.Authority
 }
 
 // HeaderNames are the configurable names of request headers.

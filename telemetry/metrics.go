@@ -55,6 +55,8 @@ type Metrics struct {
 	idempotency     *prometheus.CounterVec
 	deadLetters     *prometheus.CounterVec
 	tunnels         *prometheus.CounterVec
+	passThrough     *prometheus.CounterVec
+	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
 	reloadOK        prometheus.Gauge
@@ -87,6 +89,8 @@ func New(c Config) *Metrics {
 		idempotency:     f.counter("idempotency_total", "What keyed calls found under their key.", "result"),
 		deadLetters:     f.counter("dead_letters_total", "Calls given up and kept as dead letters.", "reason"),
 		tunnels:         f.counter("tunnels_total", "Opaque tunnels opened.", "host"),
+		passThrough:     f.counter("intercept_refused_total", "Times a client that does not trust our CA was given opaque tunnels for an hour.", "host"),
+		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
 		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
@@ -119,6 +123,12 @@ func (m *Metrics) DeadLetter(reason string) { m.token(m.deadLetters, reason) }
 
 // Tunnel counts an opaque tunnel.
 func (m *Metrics) Tunnel(host string) { m.host(m.tunnels, host) }
+
+// PassThrough counts a client that refuses our CA and is let through for an hour.
+func (m *Metrics) PassThrough(host string) { m.host(m.passThrough, host) }
+
+// EgressMoved counts a call that left by another address of a pool than its shop's.
+func (m *Metrics) EgressMoved(rule string) { m.token(m.moves, rule) }
 
 // Suspect counts a 2xx answer whose JSON says failure.
 func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }

@@ -15,11 +15,11 @@ type Sources struct {
 	Records  func() idempotency.Stats
 }
 
-// Breaker is the state of one breaker. Those of shops are told by host: the
-// worst of them counts.
+// Breaker is the state of one breaker. Those of shops are told by host, those of
+// egress proxies by rule: the worst of them counts.
 type Breaker struct {
-	Scope string // host or shop
-	Host  string
+	Scope string // host, shop or egress
+	Host  string // egress: the name of the rule
 	State breaker.State
 }
 
@@ -96,7 +96,10 @@ func (c *sampler) breakers() map[Breaker]breaker.State {
 	}
 	worst := make(map[Breaker]breaker.State)
 	for _, b := range c.s.Breakers() {
-		key := Breaker{Scope: b.Scope, Host: c.m.hosts.look(b.Host)}
+		key := Breaker{Scope: b.Scope, Host: b.Host}
+		if b.Scope != "egress" {
+			key.Host = c.m.hosts.look(b.Host)
+		}
 		worst[key] = max(worst[key], b.State)
 	}
 	return worst

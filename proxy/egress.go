@@ -1,0 +1,138 @@
+package proxy
+
+import (
+	"time"
+
+	"retryproxy/breaker"
+	"retryproxy/classify"
+	"retryproxy/egress"
+	"retryproxy/limiter"
+)
+
+// chooseExits settles by which address the call leaves, for every place that it
+// may go to.
+func (x *exchange) chooseExits() *refusal {
+	if x.set.Egress == nil {
+		return nil
+	}
+	for i := range x.hops {
+		h := &x.hops[i]
+		way, err := x.set.Egress.Way(x.labels.Shop, x.labels.TaskType, h.host)
+		if err != nil {
+			return x.deniedBy(err)
+		}
+		h.exits = way.Exits
+		h.takeExit(0)
+	}
+	return nil
+}
+
+// takeExit makes the exit at index i the one in use.
+func (h *hop) takeExit(i int) {
+	if len(h.exits) > 0 {
+		h.exit = i
+		h.target.Exit = h.exits[i]
+	}
+}
+
+// out is the exit in use; nil: none.
+func (h *hop) out() *egress.Exit {
+	if len(h.exits) == 0 {
+		return nil
+	}
+	return h.exits[h.exit]
+}
+
+// exitName names the exit in use; it holds no password.
+func (h *hop) exitName() string {
+	if out := h.out(); out != nil {
+		return out.Name()
+	}
+	return ""
+}
+
+// planExit holds a claim back until its exit is no longer cut off; false: that
+// does not fit, and the turn says so.
+func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
+	h := &x.hops[x.hop]
+	if h.out() == nil {
+		return true
+	}
+	ok, at := x.p.Exits.Allow(h.exitName(), now)
+	for i := 1; !ok && i < len(h.exits) && x.turnExit("breaker_open"); i++ {
+		ok, at = x.p.Exits.Allow(h.exitName(), now)
+	}
+	if ok || !at.After(c.NotBefore) {
+		return true
+	}
+	from := now
+	if c.NotBefore.After(now) {
+		from = c.NotBefore
+	}
+	if c.FailOpen || at.After(c.Deadline) || at.Sub(from) > c.MaxWait {
+		x.turn = limiter.Answer{Refused: limiter.RefusedBreaker, At: at, Cause: causeEgress}
+		return false
+	}
+	x.atGate += at.Sub(from) // a gate of its own kind: slots.max_wait bounds both
+	c.MaxWait -= at.Sub(from)
+	c.NotBefore, c.Cause = at, causeEgress
+	return true
+}
+
+// enterExit takes the permission of the exit for the attempt that has its turn;
+// false: the turn is given back, and the call has to wait on.
+func (x *exchange) enterExit(now time.Time) bool {
+	h := &x.hops[x.hop]
+	if h.out() == nil {
+		return true
+	}
+	pass, ok, _, event := x.p.Exits.Enter(h.exitName(), x.policy.ConnectTimeout+x.policy.PerTryTimeout, now)
+	x.breakerEvent(event)
+	if !ok {
+		x.p.Limiter.Cancel(x.turn.Grant, now)
+		return false
+	}
+	x.permit = pass
+	return true
+}
+
+// giveBack returns the permissions of an attempt that is not made.
+func (x *exchange) giveBack(now time.Time) {
+	x.p.Limiter.Cancel(x.turn.Grant, now)
+	if name := x.hops[x.hop].exitName(); name != "" {
+		x.breakerEvent(x.p.Exits.Report(name, x.permit, breaker.Excluded, now))
+	}
+}
+
+// reportExit tells the exit's breaker what the attempt says about it: whatever
+// happened behind a way that stood, the exit is alive.
+func (x *exchange) reportExit(t *tried, now time.Time) {
+	name := x.hops[x.hop].exitName()
+	if name == "" {
+		return
+	}
+	result := breaker.Excluded
+	switch {
+	case t.verdict.EgressFault:
+		result = breaker.Failed
+	case t.Outcome.Phase >= classify.PhaseTLS:
+		result = breaker.Alive
+	}
+	x.breakerEvent(x.p.Exits.Report(name, x.permit, result, now))
+}
+
+// turnExit moves on to the next exit of a pool that allows it (on_failure: next),
+// as long as no upstream can have seen the call; false: it stays.
+func (x *exchange) turnExit(reason string) bool {
+	h := &x.hops[x.hop]
+	if len(h.exits) < 2 || x.executed() != classify.ExecutedNo {
+		return false
+	}
+	from := h.exitName()
+	h.takeExit((h.exit + 1) % len(h.exits))
+	x.p.Log.Warn("egress moved", "call_id", x.id, "shop", x.labels.Shop, "from", from, "to", h.exitName(), "reason", reason)
+	if hook := x.p.Hooks.Moved; hook != nil {
+		hook(h.exits[0].ID())
+	}
+	return true
+}

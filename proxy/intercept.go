@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"retryproxy/inbound"
+	"retryproxy/intercept"
+	"retryproxy/message"
+	"retryproxy/upstream"
+)
+
+const (
+	handshakeTime = 10 * time.Second // for the client's side of TLS
+	recordTLS     = 0x16             // first byte of a TLS handshake (RFC 8446 section 5.1)
+)
+
+// opens says whether the tunnel that is asked for is one to be opened: its host
+// is listed, and the client is not known to refuse our certificates.
+func (x *exchange) opens() bool {
+	return x.listed() && !x.p.Pins.PassThrough(x.pinner(), x.hops[0].host, time.Now())
+}
+
+// listed says that the call asks for a tunnel to a host under intercept.
+func (x *exchange) listed() bool {
+	i := x.set.Intercept
+	return x.mode == "connect" && i != nil && i.Hosts.Match(x.hops[0].host)
+}
+
+// pinner names a client among those that refuse our CA: bots behind one address
+// are told apart by user and shop.
+func (x *exchange) pinner() string {
+	name := x.call.Client.Addr().String()
+	if x.user.Name != "" {
+		name += ";user=" + x.user.Name
+	}
+	if x.labels.Shop != "" {
+		name += ";shop=" + x.labels.Shop
+	}
+	return name
+}
+
+// open answers a CONNECT without dialling: what comes inside is served on the
+// full path, connecting included. A certificate is made only for a host that the
+// client may reach.
+func (x *exchange) open() {
+	if err := x.p.Upstream.Check(x.call.Context(), x.hops[0].target); err != nil {
+		x.refuse(x.unreachable(err))
+		return
+	}
+	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
+	if err != nil {
+		x.outcome.decision = stop("client_gone")
+		return
+	}
+	x.outcome.status, x.outcome.decision = 200, Decision{Do: Deliver, Reason: "ok"}
+	began := time.Now()
+	defer func() { x.away += time.Since(began) }()
+	t := &tunnel{client: client, idle: x.set.TunnelIdle}
+	head, http, err := t.readHead()
+	_ = client.SetReadDeadline(time.Time{})
+	inside := &prefixed{Conn: client, head: head, err: err}
+	switch {
+	case len(head) == 0:
+		client.Close()
+	case head[0] == recordTLS:
+		x.openTLS(inside)
+	case http && x.hops[0].target.Port != 443:
+		x.serveInside(inside, "http", nil)
+	default:
+		x.passBlind(inside)
+	}
+}
+
+// unreachable is the refusal for an address that the guard forbids.
+func (x *exchange) unreachable(err error) *refusal {
+	if errors.Is(err, upstream.ErrLoop) {
+		return refuse("loop", err.Error())
+	}
+	return refuse("destination_denied", err.Error())
+}
+
+// openTLS is the host towards the client. What the client asks for by SNI must
+// be what it asked for by CONNECT, or one name would open the door to another.
+func (x *exchange) openTLS(c net.Conn) {
+	ctx, cancel := context.WithTimeout(x.call.Context(), handshakeTime)
+	defer cancel()
+	host := x.hops[0].target.Host
+	tc, hello, err := x.set.Intercept.CA.Handshake(ctx, c, host)
+	if err != nil {
+		c.Close()
+		x.refused(err)
+		return
+	}
+	var flaw *inbound.Bad
+	if name := strings.TrimSuffix(hello.ServerName, "."); name != "" && !strings.EqualFold(name, host) {
+		flaw = &inbound.Bad{Status: 400, Reason: "bad_request", Detail: "the server name in TLS is another one than the tunnel's target"}
+	}
+	x.serveInside(tc, "https", flaw)
+}
+
+// refused notes a handshake that failed. Clients that pin certificates say so by
+// an alert, again and again: then they get their tunnel.
+func (x *exchange) refused(err error) {
+	x.outcome.result, x.outcome.detail = "failed", "TLS with the client: "+err.Error()
+	host, now := x.hops[0].host, time.Now()
+	if !intercept.Refused(err) {
+		// Some clients that do not trust us hang up without a word (Node, Java's
+		// HttpClient), as one does that was cancelled: that proves nothing.
+		if x.p.hosts.first("handshake " + x.pinner() + " " + host) {
+			x.p.Log.Warn("a client ended the TLS handshake in a tunnel that we open: does it trust our CA?", "client", x.pinner(), "host", host, "error", err.Error())
+		}
+		return
+	}
+	if !x.p.Pins.Refused(x.pinner(), host, now) {
+		return
+	}
+	x.p.Log.Warn("a client does not trust our CA: its tunnels to this host stay closed to us for an hour, without retries; the command ca says how it learns to trust",
+		"client", x.pinner(), "host", host)
+	if h := x.p.Hooks.PassThrough; h != nil {
+		h(host)
+	}
+}
+
+// passBlind joins both sides of a tunnel whose bytes are neither TLS nor HTTP.
+func (x *exchange) passBlind(c net.Conn) {
+	up, res := x.p.Upstream.Tunnel(x.call.Context(), x.hops[0].target, x.policy.ConnectTimeout)
+	if up == nil {
+		c.Close()
+		x.outcome.result, x.outcome.detail = "failed", res.Outcome.Detail
+		return
+	}
+	x.opaque()
+	t := &tunnel{client: c, up: up, idle: x.set.TunnelIdle}
+	x.outcome.bytes = t.join()
+}
+
+// serveInside serves what was found inside the tunnel, until its end.
+func (x *exchange) serveInside(c net.Conn, scheme string, flaw *inbound.Bad) {
+	r := &x.call.Request
+	t := &inbound.Tunnel{
+		Authority: r.Authority, CallID: x.id, Fields: r.Fields, ProxyAuth: r.Fields.Get("Proxy-Authorization"),
+		Scheme: scheme, Flaw: flaw,
+	}
+	x.p.Inside(c, x.call, t)
+	if scheme == "https" && t.Requests.Load() > 0 {
+		x.p.Pins.Accepted(x.pinner(), x.hops[0].host, time.Now())
+	}
+}
