@@ -27,7 +27,7 @@ type session struct {
 }
 
 // newSession starts HTTP/2 on o, with a first stream reserved.
-func newSession(c *Client, t *Target, o *opened) (*session, error) {
+func newSession(ctx context.Context, c *Client, t *Target, o *opened) (*session, error) {
 	s := &session{client: c, remote: o.remote, streams: 1}
 	s.parked = parked{target: *t, session: s}
 	c.live.Add(1)
@@ -47,7 +47,16 @@ func newSession(c *Client, t *Target, o *opened) (*session, error) {
 		return nil, err
 	}
 	s.cc = cc
-	if err := cc.Reserve(); err != nil {
+	if t.Scheme == "h2c" {
+		err = s.awaitHello(ctx)
+	}
+	if err == nil {
+		err = cc.Reserve()
+	}
+	if err != nil && s.tap.leaving() {
+		err = errLeaving
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -59,32 +68,36 @@ func (s *session) close() { _ = s.cc.Close() }
 // at names the other end for people.
 func (s *session) at() string { return s.parked.target.at(s.remote) }
 
-// errNoH2 is what a peer says, or does, that does not speak HTTP/2.
-var errNoH2 = errors.New("HTTP/2 without TLS is not spoken there")
+// Why a session does not come about.
+var (
+	errNoH2    = errors.New("HTTP/2 without TLS is not spoken there")
+	errLeaving = errors.New("the session was ended before the request")
+)
 
 // awaitHello waits for the SETTINGS that a server of HTTP/2 begins with (RFC 9113
-// section 3.4), and closes the session without them. Without TLS nobody has
-// promised that the peer understands HTTP/2: what another kind of server makes of
-// our frames is unknown, so no request is written before.
+// section 3.4). Without TLS nobody has promised that the peer understands HTTP/2:
+// what another kind of server makes of our frames is unknown, so no request is
+// written before.
 func (s *session) awaitHello(ctx context.Context) error {
-	err := errNoH2
 	select {
 	case ok := <-s.tap.hello:
-		if ok {
-			return nil
+		if !ok {
+			return errNoH2
 		}
+		return nil
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	s.close()
-	return err
 }
 
 // helloFault is the fault of a session that did not come about: not one byte of
 // a request was written.
 func helloFault(err error) (classify.Phase, classify.Fault) {
-	if timedOut(err) {
+	switch {
+	case timedOut(err):
 		return classify.PhaseConnect, classify.FaultTimeout
+	case errors.Is(err, errLeaving):
+		return classify.PhaseReady, classify.FaultGoaway
 	}
 	return classify.PhaseReady, classify.FaultReset
 }

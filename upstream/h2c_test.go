@@ -87,9 +87,19 @@ func TestH2CNotSpoken(t *testing.T) {
 			if !strings.Contains(r.Outcome.Detail, tt.detail) || r.Sent != 0 {
 				t.Errorf("Detail = %q, Sent = %d, want %q in it and none", r.Outcome.Detail, r.Sent, tt.detail)
 			}
+			through := to(newExit(t, "shop-1", "http", s.l.Addr(), nil), a)
+			r = c.Send(t.Context(), through)
+			if tt.fault == classify.FaultTimeout {
+				check(t, r, tt.phase, classify.FaultEgressTimeout)
+			} else {
+				check(t, r, tt.phase, classify.FaultEgressFailed)
+			}
+			if !strings.Contains(r.Outcome.Detail, "through shop-1") {
+				t.Errorf("Detail = %q, want the exit in it", r.Outcome.Detail)
+			}
 			s.stop()
 			var got []byte
-			(&frames{}).pass([]byte(strings.TrimPrefix(s.wire(), clientPreface)), func(f frame) { got = append(got, f.kind) })
+			(&frames{}).pass([]byte(strings.ReplaceAll(s.wire(), clientPreface, "")), func(f frame) { got = append(got, f.kind) })
 			if strings.ContainsAny(string(got), "\x00\x01") {
 				t.Errorf("frames on the wire = %v, want neither DATA nor HEADERS", got)
 			}
@@ -98,4 +108,11 @@ func TestH2CNotSpoken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// to is a through e.
+func to(e Exit, a *Attempt) *Attempt {
+	b := *a
+	b.Target.Exit = e
+	return &b
 }

@@ -101,10 +101,7 @@ func (c *Client) open(ctx context.Context, t *Target, upgrade bool) (line, opene
 
 // openSession starts HTTP/2 on o.
 func (c *Client) openSession(ctx context.Context, t *Target, o opened) (line, opened) {
-	s, err := newSession(c, t, &o)
-	if err == nil && t.Scheme == "h2c" {
-		err = s.awaitHello(ctx)
-	}
+	s, err := newSession(ctx, c, t, &o)
 	if err != nil {
 		o.err = err
 		o.phase, o.fault = helloFault(err)
@@ -140,7 +137,10 @@ func (c *Client) join(ctx context.Context, a *Attempt) (l line, failed Result, a
 	c.flights[a.Target] = f
 	c.mu.Unlock()
 
-	l, f.failed = c.connect(ctx, a, false)
+	// One may have landed since the caller looked.
+	if l = c.pool.take(&a.Target, a.Unsafe, false); l.none() {
+		l, f.failed = c.connect(ctx, a, false)
+	}
 	f.ok = !l.none()
 	c.mu.Lock()
 	delete(c.flights, a.Target)
