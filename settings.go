@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"retryproxy/access"
@@ -132,7 +133,7 @@ func route(r *config.Route) (proxy.Route, error) {
 func configuredHosts(cfg *config.Config) []string {
 	var out []string
 	add := func(scheme, host string) {
-		port := map[string]string{"http": ":80", "https": ":443"}[scheme]
+		port := map[string]string{"http": ":80", "h2c": ":80", "https": ":443"}[scheme]
 		if strings.Contains(host, "*") {
 			return
 		}
@@ -148,7 +149,7 @@ func configuredHosts(cfg *config.Config) []string {
 			}
 		}
 	}
-	for _, h := range cfg.UpgradeToHTTPS {
+	for _, h := range slices.Concat(cfg.UpgradeToHTTPS, cfg.Intercept.Hosts) {
 		add("https", h)
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"retryproxy/config"
 	"retryproxy/egress"
@@ -86,6 +87,18 @@ func filesOf(file, data string, env environment) (intercept.Files, error) {
 		return intercept.Files{}, err
 	}
 	return caFiles(cfg, data)
+}
+
+// egressLine shows a rule to a person, without passwords.
+func egressLine(e *config.Egress) string {
+	to := []string{"direct"}
+	if !e.Direct() {
+		to = nil
+		for _, p := range e.Endpoints() {
+			to = append(to, p.String())
+		}
+	}
+	return e.Name + "  ->  " + strings.Join(to, ", ")
 }
 
 // dataDir is where the proxy keeps what must outlive it: the directory of -data,

@@ -209,6 +209,12 @@ func (a *app) banner() cli.Info {
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
 	}
+	if a.ways.ca != nil {
+		i.Opened, i.CA = cfg.Intercept.Hosts, a.ways.files.Cert
+	}
+	for j := range cfg.Egress {
+		i.Egress = append(i.Egress, egressLine(&cfg.Egress[j]))
+	}
 	for _, r := range cfg.Routes {
 		i.Routes = append(i.Routes, cli.Route{Host: r.Host, Prefix: r.Prefix, To: strings.Join(r.Upstreams, ", ")})
 	}

@@ -18,6 +18,9 @@ type Info struct {
 	Extra    []string // further listeners, such as "127.0.0.1:8117 (shop s17)"
 	Routes   []Route
 	Upgrade  []string // upgrade_to_https
+	Opened   []string // intercept.hosts
+	CA       string   // file of the certificate that clients must trust; empty: nothing is opened
+	Egress   []string // rules, such as "proxy-a  socks5h://10.0.0.1:1080"
 	Users    bool     // credentials are needed
 	Memory   bool     // keys are kept in memory only
 	Warnings []string
@@ -52,14 +55,22 @@ func Banner(w io.Writer, i Info) {
 	for _, l := range i.Extra {
 		line("  proxy   http://%s", l)
 	}
-	b.WriteString(paste(at, i.Users))
+	b.WriteString(paste(at, i.Users, i.CA != ""))
 	for _, r := range i.Routes {
 		line("  route   %s  ->  %s", r.from(at), r.To)
 	}
 	if len(i.Upgrade) > 0 {
 		line("  For full retries of https platforms call http://, TLS is spoken upstream: %s", strings.Join(i.Upgrade, ", "))
 	}
-	line("  Through HTTPS_PROXY only the connection is retried; use http:// as above, or a route.")
+	for _, e := range i.Egress {
+		line("  egress  %s", e)
+	}
+	if i.CA == "" {
+		line("  Through HTTPS_PROXY only the connection is retried; use http:// as above, a route, or intercept.")
+	} else {
+		line("  Tunnels are opened to %s: clients must trust %s (retryproxy ca says how).", strings.Join(i.Opened, ", "), i.CA)
+		line("  Through HTTPS_PROXY to all other hosts only the connection is retried.")
+	}
 	if i.Memory {
 		line("  Idempotency keys are kept in memory: a restart forgets them.")
 	}
@@ -82,14 +93,18 @@ func everywhere(addr string) string {
 
 // paste are the lines that make clients use the proxy. curl reads http_proxy in
 // lower case only.
-func paste(at string, users bool) string {
+func paste(at string, users, https bool) string {
 	if users {
 		at = strings.Replace(at, "http://", "http://USER:PASSWORD@", 1)
 	}
+	bash, shell := "", ""
+	if https {
+		bash, shell = " HTTPS_PROXY="+at, fmt.Sprintf("; $env:HTTPS_PROXY = %q", at)
+	}
 	return fmt.Sprintf(`
-  bash        export http_proxy=%[1]s HTTP_PROXY=%[1]s
-  PowerShell  $env:HTTP_PROXY = "%[1]s"
+  bash        export http_proxy=%[1]s HTTP_PROXY=%[1]s%[2]s
+  PowerShell  $env:HTTP_PROXY = "%[1]s"%[3]s
   curl        curl -x %[1]s http://example.com/
 
-`, at)
+`, at, bash, shell)
 }

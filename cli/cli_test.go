@@ -183,6 +183,16 @@ func TestBanner(t *testing.T) {
 		}
 	}
 	out.Reset()
+	Banner(&out, Info{Proxy: "127.0.0.1:8080", Opened: []string{"*.temu.com"}, CA: "/data/ca.pem", Egress: []string{"proxy-a  socks5h://10.0.0.1:1080"}})
+	for _, want := range []string{
+		"HTTPS_PROXY=http://127.0.0.1:8080", `$env:HTTPS_PROXY = "http://127.0.0.1:8080"`,
+		"opened to *.temu.com: clients must trust /data/ca.pem", "egress  proxy-a  socks5h://10.0.0.1:1080",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("banner = %s, want %q in it", out.String(), want)
+		}
+	}
+	out.Reset()
 	Banner(&out, Info{Proxy: "[::]:8080", Config: "my.yaml", Users: true})
 	text := out.String()
 	if !strings.Contains(text, "curl -x http://USER:PASSWORD@127.0.0.1:8080 ") || !strings.Contains(text, "on my.yaml\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {

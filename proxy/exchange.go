@@ -299,7 +299,7 @@ func (x *exchange) send(t *tried) {
 		return
 	}
 	req := message.Request{
-		Method: x.call.Request.Method, Scheme: h.target.Scheme, Authority: h.authority, Target: h.path,
+		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
 		Version: "1.1", Fields: x.counted(x.number()), Body: x.body.message(),
 	}
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{

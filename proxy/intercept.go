@@ -105,7 +105,8 @@ func (x *exchange) openTLS(c net.Conn) {
 // refused notes a handshake that failed. Clients that pin certificates say so by
 // an alert, again and again: then they get their tunnel.
 func (x *exchange) refused(err error) {
-	x.outcome.result, x.outcome.detail = "failed", "TLS with the client: "+err.Error()
+	x.outcome.decision, x.outcome.result = stop("client_gone"), "cancelled"
+	x.outcome.detail = "TLS with the client: " + err.Error()
 	host, now := x.hops[0].host, time.Now()
 	if !intercept.Refused(err) {
 		// Some clients that do not trust us hang up without a word (Node, Java's
@@ -130,7 +131,7 @@ func (x *exchange) passBlind(c net.Conn) {
 	up, res := x.p.Upstream.Tunnel(x.call.Context(), x.hops[0].target, x.policy.ConnectTimeout)
 	if up == nil {
 		c.Close()
-		x.outcome.result, x.outcome.detail = "failed", res.Outcome.Detail
+		x.outcome.decision, x.outcome.detail = stop("attempts_exhausted"), res.Outcome.Detail
 		return
 	}
 	x.opaque()

@@ -23,6 +23,14 @@ type hop struct {
 	exit      int            // index of the one in use
 }
 
+// scheme is that of the request: how it is carried is the target's business.
+func (h *hop) scheme() string {
+	if h.target.Scheme == "h2c" {
+		return "http"
+	}
+	return h.target.Scheme
+}
+
 // refusal is an answer of our own that ends a call.
 type refusal struct {
 	reason, detail string
