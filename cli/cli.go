@@ -40,9 +40,9 @@ type Env struct {
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
 	Explain func(c *config.Config, q Question) (any, error)
-	// Doctor gives what only a wired proxy has (Send, Egress, CA, Roots); end gives
-	// it back. nil: upstreams, egress and CA are not examined.
-	Doctor func(c *config.Config, data string) (w doctor.World, end func(), err error)
+	// Doctor gives what only a wired proxy has (Send, Egress, Roots); end gives it
+	// back. nil: upstreams and egress are not examined.
+	Doctor func(c *config.Config) (w doctor.World, end func(), err error)
 	// CA says where our certificate authority is kept: as the configuration
 	// file says, else in the data directory. Either may be empty: the built-in
 	// configuration, the usual directory.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 
 	"retryproxy/config"
@@ -49,7 +50,7 @@ func Doctor(args []string, env Env) int {
 // printed writes the findings, for people or as JSON.
 func printed(w io.Writer, list []doctor.Finding, raw bool) error {
 	if !raw {
-		return doctor.Print(w, list)
+		return doctor.Print(w, list, runtime.GOOS)
 	}
 	text, err := doctor.JSON(list)
 	if err != nil {
@@ -70,12 +71,12 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 		return doctor.World{}, nil, err
 	}
 	other := false
-	if *r.config == "" && asked != nil {
+	if (*r.config == "" || len(faults) > 0) && asked != nil {
 		conf, other = e.runningConfig(ctx, asked, conf)
 	}
 	w, end := doctor.World{}, func() {}
 	if e.Doctor != nil {
-		if w, end, err = e.Doctor(conf, data); err != nil {
+		if w, end, err = e.Doctor(conf); err != nil {
 			faults, end = append(faults, err.Error()), func() {}
 		}
 	}
@@ -84,6 +85,11 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 	}
 	w.Getenv, w.Config, w.File, w.Faults, w.Unexamined, w.Version = e.Getenv, conf, *r.config, faults, other, VersionName(e.Version)
 	w.Output, w.Has = output, hasProgram
+	if e.CA != nil && len(conf.Intercept.Hosts) > 0 {
+		if files, err := e.CA(*r.config, data); err == nil {
+			w.CA = files
+		}
+	}
 	w.Proxy, w.Names = proxyAddress(conf.Listen.Proxy, asked)
 	if asked != nil {
 		w.Admin, w.Ask = strings.TrimPrefix(asked.base, "http://"), asked.ask

@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 )
@@ -29,9 +31,11 @@ func (w *World) trust(f *Facts) Trust {
 		t.Fault = err.Error()
 		return t
 	}
+	root := certs[len(certs)-1] // what clients have to trust
 	t.KeyMode, t.Expires = uint32(info.Mode().Perm()), certs[0].NotAfter
+	t.Print = fmt.Sprintf("%x", sha256.Sum256(root.Raw))
 	if pool, err := x509.SystemCertPool(); err == nil {
-		_, err = certs[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		_, err = root.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		t.System = err == nil
 	}
 	return t
@@ -61,7 +65,7 @@ func certificates(name string) ([]*x509.Certificate, error) {
 func (w *World) bundles(f *Facts) map[string]Bundle {
 	var ours []byte
 	if certs, err := certificates(w.CA.Cert); err == nil {
-		ours = certs[0].Raw
+		ours = certs[len(certs)-1].Raw
 	}
 	out := map[string]Bundle{}
 	for _, v := range bundleVars {

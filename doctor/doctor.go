@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Severity says how bad a finding is. Larger is worse.
@@ -121,6 +123,18 @@ func withoutVariable(names ...string) []Fix {
 
 // inConfig is a line for the configuration file.
 func inConfig(format string, args ...any) Fix { return Fix{"config", fmt.Sprintf(format, args...)} }
+
+// inList is a key of the configuration whose list gets one more item. A list in
+// the file takes the place of the built-in one, so all of it is written.
+func inList(format string, list []string, item string) Fix {
+	all := make([]string, 0, len(list)+1)
+	for _, s := range list {
+		if s != item {
+			all = append(all, strconv.Quote(s))
+		}
+	}
+	return inConfig(format, "["+strings.Join(append(all, strconv.Quote(item)), ", ")+"]")
+}
 
 // toRun is a command.
 func toRun(format string, args ...any) Fix { return Fix{"run", fmt.Sprintf(format, args...)} }

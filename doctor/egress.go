@@ -28,7 +28,7 @@ func examineEgress(f *Facts) []Finding {
 	if f.Setup.Deny && len(f.Setup.BareShops) > 0 {
 		out = append(out, Finding{
 			"egress.bare_shops", groupEgress, Problem, "no egress rule fits " + some(f.Setup.BareShops, 5),
-			"With egress_default: deny their calls are refused with 403.", []Fix{inConfig("shops: {%s: {egress: RULE}}", f.Setup.BareShops[0])},
+			"With egress_default: deny their calls are refused with 403.", []Fix{inConfig("shops: {%q: {egress: RULE}}", f.Setup.BareShops[0])},
 		})
 	}
 	return out
@@ -46,7 +46,7 @@ func throughExit(f *Facts, p *Probe) Finding {
 		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
 	case classify.FaultEgressAuth:
 		x.ID = "egress.auth"
-		x.Fix = []Fix{inConfig(`egress: [{name: %s, proxy: "%s"}]   # a password with @ : / %% is written as %%40 %%3A %%2F %%25`, p.Exit, strings.Replace(p.proxy(f), "://", "://USER:${PASSWORD}@", 1))}
+		x.Fix = []Fix{inConfig(`- {name: %q, proxy: "%s"}   # under egress, match as before; in a password @ : / %% are %%40 %%3A %%2F %%25`, p.Exit, strings.Replace(p.proxy(f), "://", "://USER:${PASSWORD}@", 1))}
 	case classify.FaultEgressDenied:
 		x.ID = "egress.denied"
 		x.Why = "The rules of the egress proxy forbid this destination; its owner has to allow it."

@@ -51,6 +51,8 @@ type Setup struct {
 	Upstreams []Upstream
 	Intercept []string // patterns
 	Upgrade   []string // patterns
+	Allowed   []string // destinations.allow
+	Clients   []string // clients.allow
 	Store     string   // kind
 	Deny      bool     // egress_default
 	BareShops []string // of the table, without an egress of their own

@@ -101,7 +101,7 @@ func loopbackInGo(f *Facts) []Finding {
 			return []Finding{{
 				"env.go_loopback", groupShell, Note, u.Host + " is on this machine",
 				"Go programs and Chromium never use a proxy for localhost and 127.0.0.0/8, whatever the environment says; a route is reached by all.",
-				[]Fix{inConfig("routes: [{prefix: /local, upstreams: [%q]}]", f.Setup.Upstreams[i].URL)},
+				[]Fix{inConfig("- {prefix: /local, upstreams: [%q]}   # under routes", f.Setup.Upstreams[i].URL)},
 			}}
 		}
 	}

@@ -8,22 +8,30 @@ import (
 	"unicode"
 )
 
-// Print writes findings for people: groups with something to mend first, then
-// one line for each thing that is well, then the sum.
-func Print(w io.Writer, list []Finding) error {
+// Print writes findings for people on an operating system (runtime.GOOS): groups
+// with something to mend first, then one line for each that is well, then the
+// sum. Of the lines for a shell only those for its own are shown.
+func Print(w io.Writer, list []Finding, goos string) error {
 	var b strings.Builder
-	for _, group := range inOrder(list) {
-		fmt.Fprintf(&b, "%s\n", group)
-		for i := range list {
-			if list[i].Group == group && list[i].Severity > OK {
-				list[i].print(&b)
-			}
-		}
-		b.WriteByte('\n')
-	}
+	well := map[string]string{}
 	for i := range list {
 		if list[i].Severity == OK {
-			fmt.Fprintf(&b, "ok  %-11s  %s\n", list[i].Group, clean(list[i].Seen))
+			well[list[i].Group] = "ok: " + list[i].Seen
+		}
+	}
+	other := map[bool]string{true: "bash", false: "PowerShell"}[goos == "windows"]
+	for _, group := range inOrder(list) {
+		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%-13s%s", group, clean(well[group]))))
+		delete(well, group)
+		for i := range list {
+			if list[i].Group == group && list[i].Severity > OK {
+				list[i].print(&b, other)
+			}
+		}
+	}
+	for _, group := range groups {
+		if text := well[group]; text != "" {
+			fmt.Fprintf(&b, "%-13s%s\n", group, clean(text))
 		}
 	}
 	fmt.Fprintln(&b, sum(list))
@@ -44,14 +52,21 @@ func inOrder(list []Finding) []string {
 	return out
 }
 
-// print writes one finding.
-func (x *Finding) print(b *strings.Builder) {
-	fmt.Fprintf(b, "  %-8s %s\n", x.Severity, clean(x.Seen))
-	if x.Why != "" {
-		fmt.Fprintf(b, "           %s\n", clean(x.Why))
+// print writes one finding but for the lines for another shell. A note is short.
+func (x *Finding) print(b *strings.Builder, other string) {
+	fmt.Fprintf(b, "  %-8s %s", x.Severity, clean(x.Seen))
+	switch {
+	case x.Why == "":
+	case x.Severity == Note:
+		fmt.Fprintf(b, ". %s", clean(x.Why))
+	default:
+		fmt.Fprintf(b, "\n           %s", clean(x.Why))
 	}
+	b.WriteByte('\n')
 	for _, f := range x.Fix {
-		fmt.Fprintf(b, "           → %-10s  %s\n", f.Into, clean(f.Line))
+		if f.Into != other {
+			fmt.Fprintf(b, "           → %-10s  %s\n", f.Into, clean(f.Line))
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ var proxyVars = Vars[:6]
 // pointer is where a variable points.
 type pointer struct {
 	name, value string
+	same        []string // variables with this value
 	url         *url.URL // nil: it cannot be read
 	here        bool     // at our listener
 }
@@ -38,6 +39,33 @@ func pointers(f *Facts) []pointer {
 		}
 	}
 	return out
+}
+
+// alikes are the pointers without those whose value another one before has.
+func alikes(set []pointer) []pointer {
+	var out []pointer
+	for _, p := range set {
+		i := slices.IndexFunc(out, func(o pointer) bool { return o.value == p.value })
+		if i < 0 {
+			p.same = []string{p.name}
+			out = append(out, p)
+			continue
+		}
+		out[i].same = append(out[i].same, p.name)
+	}
+	return out
+}
+
+// names lists the variables.
+func (p *pointer) names() string { return strings.Join(p.same, ", ") }
+
+// mended are the lines that set all of them.
+func (p *pointer) mended(value string) []Fix {
+	var pairs []string
+	for _, name := range p.same {
+		pairs = append(pairs, name, value)
+	}
+	return inShell(pairs...)
 }
 
 func point(s *Setup, name, value string) pointer {
@@ -112,8 +140,8 @@ func examineShell(f *Facts) []Finding {
 			inShell("http_proxy", f.here(), "HTTP_PROXY", f.here(), "HTTPS_PROXY", f.here()),
 		})
 	}
-	for i := range set {
-		out = append(out, pointed(f, &set[i])...)
+	for _, p := range alikes(set) {
+		out = append(out, pointed(f, &p)...)
 	}
 	out = append(out, conflicts(f, set)...)
 	return append(out, coverage(f, set)...)
@@ -141,24 +169,24 @@ func pointed(f *Facts, p *pointer) []Finding {
 	switch {
 	case p.url == nil:
 		return []Finding{{
-			"env.unreadable", groupShell, Problem, fmt.Sprintf("%s=%s is not the URL of a proxy", p.name, p.value),
-			"Clients refuse it or go past the proxy.", inShell(p.name, f.here()),
+			"env.unreadable", groupShell, Problem, fmt.Sprintf("%s=%s is not the URL of a proxy", p.names(), p.value),
+			"Clients refuse it or go past the proxy.", p.mended(f.here()),
 		}}
 	case strings.Contains(p.url.Host, "=") && p.url.User == nil:
 		return []Finding{{
-			"env.unquoted", groupShell, Problem, fmt.Sprintf("%s=%s was cut off at the first ;", p.name, p.value),
+			"env.unquoted", groupShell, Problem, fmt.Sprintf("%s=%s was cut off at the first ;", p.names(), p.value),
 			"Without quotes the shell takes ; for the end of the command, so what is left names no proxy.",
-			inShell(p.name, "http://"+p.url.Host+";task=TASK:"+f.password()+"@"+f.Setup.Proxy),
+			p.mended("http://" + p.url.Host + ";task=TASK:" + f.password() + "@" + f.Setup.Proxy),
 		}}
 	case !p.here:
 		return []Finding{{
-			"env.elsewhere", groupShell, Problem, fmt.Sprintf("%s=%s is not this proxy (%s)", p.name, p.shown(), f.Setup.Proxy),
-			"Calls of programs that read it go past this proxy: nothing is retried.", inShell(p.name, f.here()),
+			"env.elsewhere", groupShell, Problem, fmt.Sprintf("%s=%s is not this proxy (%s)", p.names(), p.shown(), f.Setup.Proxy),
+			"Calls of programs that read it go past this proxy: nothing is retried.", p.mended(f.here()),
 		}}
 	case p.url.Scheme == "https":
 		return []Finding{{
-			"env.scheme", groupShell, Problem, fmt.Sprintf("%s=%s speaks TLS to the proxy, which takes plain http", p.name, p.shown()),
-			"The scheme is the proxy's, not the platform's; the handshake fails.", inShell(p.name, f.here()),
+			"env.scheme", groupShell, Problem, fmt.Sprintf("%s=%s speaks TLS to the proxy, which takes plain http", p.names(), p.shown()),
+			"The scheme is the proxy's, not the platform's; the handshake fails.", p.mended(f.here()),
 		}}
 	}
 	return append(labelFault(f, p), credentials(f, p)...)
@@ -172,9 +200,9 @@ func labelFault(f *Facts, p *pointer) []Finding {
 		return nil
 	}
 	return []Finding{{
-		"env.labels", groupShell, Problem, fmt.Sprintf("%s has labels that cannot be read: %s", p.name, name),
+		"env.labels", groupShell, Problem, fmt.Sprintf("%s has labels that cannot be read: %s", p.names(), name),
 		"Such a part is left out, so the call has no shop, no limit and no policy of its own. The form is shop=17;task=order_ship;tier=vip.",
-		inShell(p.name, "http://"+mendedLabels(name)+":"+f.password()+"@"+f.Setup.Proxy),
+		p.mended("http://" + mendedLabels(name) + ":" + f.password() + "@" + f.Setup.Proxy),
 	}}
 }
 
@@ -197,8 +225,8 @@ func credentials(f *Facts, p *pointer) []Finding {
 		return nil
 	}
 	return []Finding{{
-		"env.users", groupShell, Problem, p.name + " has no user and password, which clients.users asks for",
-		"Every call is answered with 407.", inShell(p.name, f.here()),
+		"env.users", groupShell, Problem, p.names() + " has no user and password, which clients.users asks for",
+		"Every call is answered with 407.", p.mended(f.here()),
 	}}
 }
 

@@ -69,14 +69,22 @@ func tunnels(f *Facts) []Finding {
 
 // fullRetries are the ways to full retries for a host, the best first.
 func fullRetries(f *Facts, host string) []Fix {
-	name, port, err := net.SplitHostPort(host)
-	if err != nil || port != "443" {
-		name = host
-	}
+	name := nameOnly(host)
 	if policy.NewHosts(f.Setup.Upgrade).Match(host) {
 		return []Fix{toRun("curl -x http://%s http://%s/   # upgrade_to_https has it: call http://", f.Setup.Proxy, name)}
 	}
-	return []Fix{inConfig("upgrade_to_https: [%q]   # and call http://%s/", name, name), inConfig("intercept: {hosts: [%q]}", name)}
+	return []Fix{
+		inList("upgrade_to_https: %s   # and call http://"+name+"/", f.Setup.Upgrade, name),
+		inList("intercept: {hosts: %s}   # and: retryproxy ca", f.Setup.Intercept, name),
+	}
+}
+
+// nameOnly leaves out the usual port of a host.
+func nameOnly(host string) string {
+	if name, port, err := net.SplitHostPort(host); err == nil && port == "443" {
+		return name
+	}
+	return host
 }
 
 // unlabelled tells of calls that belong to nobody.
@@ -103,12 +111,16 @@ type cause struct {
 // causes are the reasons that a setting can mend.
 var causes = []cause{
 	{"auth_required", Problem, "They had no valid user and password of clients.users (407).", func(f *Facts) []Fix { return inShell("HTTP_PROXY", "http://USER:PASSWORD@"+f.Setup.Proxy) }},
-	{"client_denied", Problem, "Their address or labels are not allowed here (403).", func(*Facts) []Fix { return []Fix{inConfig("clients: {allow: [127.0.0.0/8, \"::1/128\", 10.0.0.0/8]}")} }},
-	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(*Facts) []Fix { return []Fix{inConfig("destinations: {allow: [HOST]}")} }},
+	{"client_denied", Problem, "Their address or labels are not allowed here (403).", func(f *Facts) []Fix { return []Fix{inList("clients: {allow: %s}", f.Setup.Clients, "10.0.0.0/8")} }},
+	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(f *Facts) []Fix { return []Fix{inList("destinations: {allow: %s}", f.Setup.Allowed, "HOST")} }},
 	{"retries_off", Warning, "The switch is off, so nothing was retried.", func(*Facts) []Fix { return []Fix{toRun("retryproxy retries on")} }},
 	{"retry_limited", Warning, "The limit for retries was used up.", func(*Facts) []Fix { return []Fix{inConfig("retry_limits: {shop: {rate: 10/m, share: 0.2}}")} }},
-	{"deadline_exceeded", Warning, "The time of the call ran out before an attempt succeeded.", func(*Facts) []Fix { return []Fix{inConfig("retry_policies: [{name: default, deadline: 10m}]")} }},
-	{"retry_after_too_long", Warning, "The upstream asked for more time than the call had.", func(*Facts) []Fix { return []Fix{inConfig("retry_policies: [{name: default, deadline: 10m}]")} }},
+	{"deadline_exceeded", Warning, "The time of the call ran out before an attempt succeeded.", func(*Facts) []Fix {
+		return []Fix{inConfig("- {name: default, deadline: 10m}   # under retry_policies, last")}
+	}},
+	{"retry_after_too_long", Warning, "The upstream asked for more time than the call had.", func(*Facts) []Fix {
+		return []Fix{inConfig("- {name: default, deadline: 10m}   # under retry_policies, last")}
+	}},
 	{"body_not_replayable", Warning, "Their body was larger than body.limit, so it was sent once.", func(*Facts) []Fix { return []Fix{inConfig("body: {limit: 256MiB}")} }},
 	{"body_too_large", Warning, "Their body was larger than body.limit (413).", func(*Facts) []Fix { return []Fix{inConfig("body: {limit: 256MiB}")} }},
 	{"no_slot", Warning, "Too many calls to one host at once.", func(*Facts) []Fix { return []Fix{inConfig("slots: {max_in_flight: 512}")} }},
@@ -118,12 +130,27 @@ var causes = []cause{
 	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{toRun("curl http://%s/api/v1/breakers", f.Running.Admin)} }},
 }
 
+// few is the share of calls, one in so many, below which a refusal is no problem.
+const few = 20
+
+// from says since when calls were counted.
+func (v *View) from() string {
+	if v.Since.IsZero() {
+		return ""
+	}
+	return " since " + v.Since.Local().Format("Jan 2 15:04")
+}
+
 // stopped tells why calls failed or were refused, where a setting can mend it.
 func stopped(f *Facts) []Finding {
 	var out []Finding
 	for _, c := range causes {
 		if n := f.Seen.Reasons[c.reason]; n > 0 {
-			out = append(out, Finding{"traffic." + c.reason, groupTraffic, c.severity, fmt.Sprintf("%d calls ended with %s", n, c.reason), c.why, c.fix(f)})
+			severity := c.severity
+			if severity == Problem && few*n < f.Seen.Calls {
+				severity = Warning // as one visitor that is refused
+			}
+			out = append(out, Finding{"traffic." + c.reason, groupTraffic, severity, fmt.Sprintf("%d calls ended with %s%s", n, c.reason, f.Seen.from()), c.why, c.fix(f)})
 		}
 	}
 	return out

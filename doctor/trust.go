@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func passed(f *Facts) Finding {
 	return Finding{
 		"trust.passed_through", groupTrust, Warning, "clients refuse our CA, so their tunnels stay closed: " + some(names, 4),
 		"Their calls there are not retried. Give them the CA, or, where they pin certificates, another way in.",
-		[]Fix{toRun("retryproxy ca%s   # how each client trusts it", f.fileFlag()), inConfig("upgrade_to_https: [%q]   # and call http:// there", f.Running.Passed[0].Host)},
+		[]Fix{toRun("retryproxy ca%s   # how each client trusts it", f.fileFlag()), inList("upgrade_to_https: %s   # and call http:// there", f.Setup.Upgrade, nameOnly(f.Running.Passed[0].Host))},
 	}
 }
 
@@ -57,11 +58,20 @@ func examineCA(f *Facts) []Finding {
 			"Whoever has it can pose as any host towards every client that trusts it.", []Fix{{"bash", "chmod 600 " + quoted(t.Key)}},
 		})
 	}
+	if other := f.Running.Fingerprint; other != "" && t.Print != "" && plainPrint(other) != plainPrint(t.Print) {
+		out = append(out, Finding{
+			"trust.other_ca", groupTrust, Warning, "the running proxy uses another CA than " + t.File,
+			"Clients that trust the one of this file refuse opened tunnels.", []Fix{toRun("curl -x http://%s http://retryproxy.internal/ca.pem", f.Setup.Proxy)},
+		})
+	}
 	if left := t.Expires.Sub(f.Now); left < soonOver {
 		out = append(out, expiring(f, left))
 	}
 	return append(out, systemTrust(f)...)
 }
+
+// plainPrint is a fingerprint without the way it is written.
+func plainPrint(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":", "")) }
 
 func expiring(f *Facts, left time.Duration) Finding {
 	x := Finding{

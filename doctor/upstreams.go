@@ -20,14 +20,19 @@ const (
 // examineUpstreams judges the answers of upstreams.
 func examineUpstreams(f *Facts) []Finding {
 	var out []Finding
+	deaf := 0 // names for which the resolver had no answer
 	for i := range f.Probes {
 		p := &f.Probes[i]
+		if p.Fault == classify.FaultDNS {
+			deaf++
+		}
 		switch {
 		case p.Fault.Egress(): // of examineEgress
+		case p.Fault == classify.FaultDNS && deaf > 1: // once is enough
 		case p.Fault == classify.FaultVerify:
 			out = append(out, untrusted(p))
 		case p.Fault != classify.FaultNone:
-			out = append(out, unreachable(p))
+			out = append(out, unreachable(f, p))
 		case p.Status == 502 || p.Status == 503 || p.Status == 504:
 			out = append(out, Finding{
 				"up.unwell", groupUpstreams, Warning, fmt.Sprintf("%s answers %d", p.name(), p.Status),
@@ -36,7 +41,7 @@ func examineUpstreams(f *Facts) []Finding {
 		case p.Took > slowAnswer:
 			out = append(out, Finding{
 				"up.slow", groupUpstreams, Warning, fmt.Sprintf("%s took %s to answer", p.name(), round(p.Took)),
-				"Calls that take longer than per_try_timeout fail.", []Fix{inConfig("retry_policies: [{name: slow, match: {host: %q}, per_try_timeout: 60s}]", p.host())},
+				"Calls that take longer than per_try_timeout fail.", []Fix{inConfig("- {name: slow, match: {host: %q}, per_try_timeout: 60s}   # under retry_policies, before default", p.host())},
 			})
 		}
 	}
@@ -67,7 +72,7 @@ func (t *Target) host() string {
 func round(d time.Duration) time.Duration { return d.Round(max(time.Millisecond, d/100)) }
 
 // unreachable is the finding of an upstream without an answer.
-func unreachable(p *Probe) Finding {
+func unreachable(f *Facts, p *Probe) Finding {
 	x := Finding{"up.broken", groupUpstreams, Problem, p.name() + ": " + p.Detail, "Calls to it fail.", nil}
 	switch p.Fault {
 	case classify.FaultNoSuchHost:
@@ -85,9 +90,12 @@ func unreachable(p *Probe) Finding {
 	case classify.FaultTLS:
 		x.ID, x.Why = "up.tls", "The TLS handshake fails, as where the port speaks plain http or something on the way cuts it."
 		x.Fix = []Fix{toRun("curl -sv -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
-	case classify.FaultDenied, classify.FaultLoop:
+	case classify.FaultLoop:
+		x.ID, x.Why = "up.loop", "It leads back to this proxy: calls get 508."
+		x.Fix = []Fix{toRun("retryproxy explain %s", quoted(p.URL+"/"))}
+	case classify.FaultDenied:
 		x.ID, x.Why = "up.denied", "Our own rules for destinations forbid it: calls get 403."
-		x.Fix = []Fix{inConfig("destinations: {allow: [%q]}", p.host())}
+		x.Fix = []Fix{inList("destinations: {allow: %s}", f.Setup.Allowed, p.host())}
 	default:
 		x.Fix = []Fix{toRun("curl -sv -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
 	}
@@ -115,7 +123,7 @@ func untrusted(p *Probe) Finding {
 	case "wrong_name":
 		x.ID, x.Seen = "up.tls_name", fmt.Sprintf("the certificate of %s is for %s", p.name(), strings.Join(p.Cert.Names[:min(len(p.Cert.Names), 4)], ", "))
 		if len(p.Cert.Names) > 0 {
-			x.Fix = []Fix{inConfig("routes: [{prefix: /r, upstreams: [\"https://%s\"]}]", strings.TrimPrefix(p.Cert.Names[0], "*."))}
+			x.Fix = []Fix{inConfig("- {prefix: /r, upstreams: [\"https://%s\"]}   # under routes", strings.TrimPrefix(p.Cert.Names[0], "*."))}
 		}
 	case "unknown_root":
 		x.ID, x.Seen = "up.tls_unknown_root", fmt.Sprintf("the certificate of %s is signed by %q, which is not trusted here", p.name(), p.Cert.Issuer)

@@ -14,6 +14,7 @@ import (
 
 	"retryproxy/config"
 	"retryproxy/egress"
+	"retryproxy/intercept"
 	"retryproxy/upstream"
 )
 
@@ -32,8 +33,8 @@ type World struct {
 	Names      []string // further names of the machine it runs on
 
 	Egress egress.Config
-	CA     CAFiles
-	Roots  *x509.CertPool // that upstreams are verified by; nil: the system's
+	CA     intercept.Files // of our CA; empty: unknown
+	Roots  *x509.CertPool  // that upstreams are verified by; nil: the system's
 	// Send makes one request to an upstream; nil: upstreams are not asked.
 	Send func(ctx context.Context, a *upstream.Attempt) upstream.Result
 
@@ -43,9 +44,6 @@ type World struct {
 	// a listener that does not answer.
 	Ask func(ctx context.Context, path string) (status int, body []byte, err error)
 }
-
-// CAFiles are the files of our CA; empty: it is not known where they are.
-type CAFiles struct{ Cert, Key string }
 
 // Collect looks at everything that there is to know. It ends within about half
 // a minute.
@@ -85,10 +83,13 @@ func (w *World) setup() Setup {
 	s := Setup{
 		File: w.File, Faults: w.Faults, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
 		Names: w.Names, Local: localAddresses(), Users: len(c.Clients.Users) > 0, Upstreams: upstreams(c),
-		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Store: c.Store.Kind, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
+		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Allowed: c.Destinations.Allow, Store: c.Store.Kind, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
 	}
 	for _, l := range c.Listeners {
 		s.Listen = append(s.Listen, l.Addr)
+	}
+	for _, p := range c.Clients.Allow {
+		s.Clients = append(s.Clients, p.String())
 	}
 	s.BareShops = w.bareShops(&s)
 	return s
@@ -151,7 +152,7 @@ func (w *World) asked(ctx context.Context, f *Facts) {
 	case err == nil && (status == 401 || status == 403):
 		r.AdminFault, r.Token = "it answers "+statusText(status), true
 		return
-	case err == nil && status == 200 && w.File != "":
+	case err == nil && status == 200 && w.File != "" && len(w.Faults) == 0:
 		r.Drift = drifted(w.Config.Marshal(), body)
 	}
 	var seen View
