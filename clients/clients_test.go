@@ -8,6 +8,7 @@
 package clients
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -70,7 +71,7 @@ type job struct {
 	way    way
 	host   string
 	shop   string
-	listen string // the client has a listener of its own; empty: it sends a user name
+	named  bool // it sends a user name; else it has a listener of its own
 	relay  *relay
 	report chan string // from a page
 }
@@ -79,16 +80,15 @@ type job struct {
 const taskType = "report"
 
 // jobs are all clients on all their ways.
-func jobs(t *testing.T) (list []*job) {
+func jobs() (list []*job) {
 	for i := range clients {
 		c := &clients[i]
 		for _, w := range c.ways {
 			n := len(list) + 1
-			j := &job{client: c, way: w, host: fmt.Sprintf("j%d.%s.test", n, w.name), shop: fmt.Sprintf("s%d", n), report: make(chan string, 1)}
-			if slices.Contains(c.unnamed, w) {
-				j.listen = freeAddr(t)
-			}
-			list = append(list, j)
+			list = append(list, &job{
+				client: c, way: w, named: !slices.Contains(c.unnamed, w),
+				host: fmt.Sprintf("j%d.%s.test", n, w.name), shop: fmt.Sprintf("s%d", n), report: make(chan string, 1),
+			})
 		}
 	}
 	return list
@@ -110,7 +110,7 @@ func (j *job) user() string { return "shop=" + j.shop + ";task=" + taskType }
 
 // proxy is the URL of the proxy as the client gets it.
 func (j *job) proxy() string {
-	if j.listen != "" {
+	if !j.named {
 		return "http://" + j.relay.addr
 	}
 	return "http://" + j.user() + ":x@" + j.relay.addr
@@ -120,12 +120,12 @@ func TestClients(t *testing.T) {
 	if which == "off" {
 		t.Skip("RETRYPROXY_CLIENTS=off; make clients runs them")
 	}
-	list, up := jobs(t), newUpstream(t)
+	list, up := jobs(), newUpstream(t)
 	var listeners []string
 	for _, j := range list {
 		up.add(j)
-		if j.listen != "" {
-			listeners = append(listeners, fmt.Sprintf("{addr: %q, shop: %s, task_type: %s}", j.listen, j.shop, taskType))
+		if !j.named {
+			listeners = append(listeners, fmt.Sprintf(`{addr: "127.0.0.1:0", shop: %s, task_type: %s}`, j.shop, taskType))
 		}
 	}
 	p := start(t, up, listeners)
@@ -155,11 +155,7 @@ func (c *client) here(t *testing.T) {
 }
 
 func (j *job) play(t *testing.T, p *product, up *upstream, tools *tools) {
-	to := p.proxy
-	if j.listen != "" {
-		to = j.listen
-	}
-	j.relay = newRelay(t, to)
+	j.relay = newRelay(t, cmp.Or(p.listeners[j.shop], p.proxy))
 	got := j.client.play(t, j, tools)
 	if len(got) != len(steps) {
 		t.Fatalf("%d results of %d steps: %v; log of the product:\n%s", len(got), len(steps), got, p.logOf(j.host))

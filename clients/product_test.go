@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,15 @@ const patience = 90 * time.Second
 type product struct {
 	t            *testing.T
 	proxy, admin string
-	ca           string // file with its CA
+	listeners    map[string]string // addresses by shop
+	ca           string            // file with its CA
 	log          lockedBuffer
 }
 
 // config is what it runs on: short delays, names under .test that lead to our
 // upstream, nothing else reachable.
 const config = `
-listen: {proxy: "%s", admin: "%s"}
+listen: {proxy: "127.0.0.1:0", admin: "%s"}
 listeners: [%s]
 tls: {ca_files: ["%s"]}
 intercept: {hosts: ["*.test"]}
@@ -54,8 +56,8 @@ func start(t *testing.T, up *upstream, listeners []string) *product {
 	if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v: %s", err, out)
 	}
-	p := &product{t: t, proxy: freeAddr(t), admin: freeAddr(t)}
-	text := fmt.Appendf(nil, config, p.proxy, p.admin, strings.Join(listeners, ", "), up.roots(dir), up.egress)
+	p := &product{t: t, admin: freeAddr(t), listeners: map[string]string{}}
+	text := fmt.Appendf(nil, config, p.admin, strings.Join(listeners, ", "), up.roots(dir), up.egress)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,7 @@ func start(t *testing.T, up *upstream, listeners []string) *product {
 	return p
 }
 
-// run starts it and waits for its banner, which comes when it listens.
+// run starts it and reads where it listens.
 func (p *product) run(cmd *exec.Cmd) {
 	p.t.Helper()
 	cmd.Stderr = &p.log
@@ -79,11 +81,29 @@ func (p *product) run(cmd *exec.Cmd) {
 	ended := make(chan struct{})
 	p.t.Cleanup(func() { cmd.Process.Kill(); <-ended })
 	in := bufio.NewReader(stdout)
-	_, err = in.ReadString('\n')
+	p.readBanner(in)
 	go func() { io.Copy(io.Discard, in); cmd.Wait(); close(ended) }()
-	if err != nil {
+	if p.proxy == "" {
 		<-ended
 		p.t.Fatalf("it does not start: %s", p.log.String())
+	}
+}
+
+var listening = regexp.MustCompile(`^  proxy +http://(\S+)(?: \((\S+).*\))?$`)
+
+// readBanner reads up to the empty line after the addresses.
+func (p *product) readBanner(in *bufio.Reader) {
+	for {
+		line, err := in.ReadString('\n')
+		if m := listening.FindStringSubmatch(strings.TrimRight(line, "\n")); m == nil {
+			if err != nil || line == "\n" {
+				return
+			}
+		} else if m[2] == "" {
+			p.proxy = m[1]
+		} else {
+			p.listeners[m[2]] = m[1]
+		}
 	}
 }
 

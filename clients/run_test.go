@@ -86,7 +86,7 @@ func playJava(name string) func(*testing.T, *job, *tools) []result {
 		dir := must(t, tools.javaDir)
 		host, port, _ := net.SplitHostPort(j.relay.addr)
 		var env []string
-		if j.listen == "" {
+		if j.named {
 			env = []string{"LOGIN=" + j.user() + ":x"}
 		}
 		return play(t, j, env, "java",
