@@ -105,7 +105,7 @@ func TestConnectAnswers(t *testing.T) {
 func TestConnectJunk(t *testing.T) {
 	for _, answer := range []string{
 		"SSH-2.0-x", "\x05\x00", "\x15\x03\x01\x00\x02\x02\x28", "HTTP/2.0 200 OK\r\n\r\n", "http/1.1 200 OK\r\n\r\n", " HTTP/1.1 200 OK\r\n\r\n",
-		"\r\nHTTP/1.1 200 OK\r\n\r\n", "HTTP/1.x 200 OK\r\n\r\n", "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n",
+		"\r\nHTTP/1.1 200 OK\r\n\r\n", "HTTP/1.x 200 OK\r\n\r\n", "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1-200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n",
 		"HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1 600 OK\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200-OK\r\n\r\n", "HTTP/1.1 200 a\rb\r\n\r\n",
 		"HTTP/1.1 200 a\x00b\r\n\r\n", "HTTP/1.1 \r\n\r\n", "HTTP/1.1\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "HTTP/1.1 200 OK\r\n: x\r\n\r\n", "HTTP/1.1 200 OK\r\nA : x\r\n\r\n", "HTTP/1.1 200 OK\r\nA: x\r\n folded\r\n\r\n",

@@ -295,6 +295,47 @@ func TestFailedOpenLeavesTheConnection(t *testing.T) {
 	})
 }
 
+// slowConn takes its time to set a deadline.
+type slowConn struct{ net.Conn }
+
+func (s slowConn) SetDeadline(t time.Time) error {
+	if !t.IsZero() {
+		time.Sleep(time.Second)
+	}
+	return s.Conn.SetDeadline(t)
+}
+
+// TestInterruptionIsOverWhenOpenReturns: one that comes too late to matter does
+// not strike what follows.
+func TestInterruptionIsOverWhenOpenReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer near.Close()
+		defer hearing(far, 1500*time.Millisecond, "HTTP/1.1 200 OK\r\n\r\n", "after")()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		way, _, err := exit(t, "http://p.test").Open(ctx, slowConn{near}, target, 443)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(way, got); err != nil || string(got) != "after" {
+			t.Errorf("read %q, %v", got, err)
+		}
+	})
+}
+
+// countingConn counts the bytes that are written to it.
+type countingConn struct {
+	net.Conn
+	wrote int
+}
+
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.wrote += len(p)
+	return len(p), nil
+}
+
 // TestOpenAfterTheEnd: a context that is done lets nothing be written.
 func TestOpenAfterTheEnd(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
@@ -305,14 +346,11 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		ctx  context.Context
 		want classify.Fault
 	}{{ended, classify.FaultCancelled}, {late, classify.FaultEgressTimeout}} {
-		near, far := net.Pipe()
-		_, fault, err := exit(t, "http://p.test").Open(test.ctx, near, target, 443)
-		if fault != test.want || err == nil {
-			t.Errorf("Open = %v, %v, want %v", fault, err, test.want)
-		}
-		near.Close()
-		if got, _ := io.ReadAll(far); len(got) > 0 {
-			t.Errorf("%q was written", got)
+		near, _ := net.Pipe()
+		conn := &countingConn{Conn: near}
+		_, fault, err := exit(t, "http://p.test").Open(test.ctx, conn, target, 443)
+		if fault != test.want || err == nil || conn.wrote > 0 {
+			t.Errorf("Open = %v, %v with %d bytes written, want %v and none", fault, err, conn.wrote, test.want)
 		}
 	}
 }

@@ -316,17 +316,20 @@ func TestConfigThatLooksOdd(t *testing.T) {
 
 func TestConcurrentWays(t *testing.T) {
 	table := newTable(t, Config{Rules: []Rule{{Name: "r", Match: Match{Shop: []string{"*"}}, Proxies: proxies(t, "http://u-{shop}@a.test")}}})
+	const shops = 2000 // so that some first looks coincide
 	var group sync.WaitGroup
-	found := make([]*Exit, 8)
+	found := make([][shops]*Exit, 4)
 	for i := range found {
 		group.Go(func() {
-			w, _ := table.Way("s1", "", "")
-			found[i] = w.Exits[0]
+			for s := range shops {
+				w, _ := table.Way(fmt.Sprint(s), "", "")
+				found[i][s] = w.Exits[0]
+			}
 		})
 	}
 	group.Wait()
-	for _, e := range found {
-		if e != found[0] {
+	for i := range found {
+		if found[i] != found[0] {
 			t.Fatal("one identity has two exits")
 		}
 	}
