@@ -36,6 +36,8 @@ func describe(at, subject string, err error) string {
 func (o opened) detail() string {
 	at := o.remote.String()
 	switch {
+	case o.told:
+		return o.err.Error()
 	case o.stands && o.phase == classify.PhaseTLS:
 		at = o.name + " through " + o.exit.Name()
 		return describe(at, "TLS with "+at, o.err)

@@ -23,6 +23,7 @@ type opened struct {
 	name   string         // whose connection it is
 	exit   Exit           // that it goes through, nil: none
 	stands bool           // the exit has opened the way: name is the target's
+	told   bool           // err is in the words of the exit
 	phase  classify.Phase // where it failed
 	fault  classify.Fault
 	err    error

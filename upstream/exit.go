@@ -50,7 +50,7 @@ func (c *Client) pass(ctx context.Context, t *Target, host string) opened {
 	nc, fault, err := t.Exit.Open(ctx, o.nc, host, t.Port)
 	if fault != classify.FaultNone {
 		_ = o.nc.Close()
-		o.phase, o.fault, o.err = classify.PhaseConnect, fault, err
+		o.phase, o.fault, o.err, o.told = classify.PhaseConnect, fault, err, true
 		return o
 	}
 	o.nc, o.name, o.stands = nc, t.Host, true

@@ -41,8 +41,8 @@ type Exit interface {
 	// Open makes conn, a connection to the proxy (inside TLS for https), lead to
 	// host and port; host is a name or an address without brackets. The returned
 	// connection is conn, or conn behind bytes that came early. A failure is one
-	// of the egress faults, FaultLocal or FaultCancelled; conn is then still the
-	// caller's to close. ctx bounds it.
+	// of the egress faults, FaultLocal or FaultCancelled, with an error that names
+	// the exit for people; conn is then still the caller's to close. ctx bounds it.
 	Open(ctx context.Context, conn net.Conn, host string, port uint16) (net.Conn, classify.Fault, error)
 }
 
