@@ -193,16 +193,16 @@ func environment(add ...string) []string {
 }
 
 // play runs a client that reads steps and writes results.
-func play(t *testing.T, j *job, env []string, name string, args ...string) []result {
+func play(t *testing.T, steps string, env []string, name string, args ...string) []result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr strings.Builder
-	cmd.Env, cmd.Stdin, cmd.Stderr = environment(env...), strings.NewReader(j.steps()), &stderr
+	cmd.Env, cmd.Stdin, cmd.Stderr = environment(env...), strings.NewReader(steps), &stderr
 	out, err := cmd.Output()
 	if err != nil { // curl ends with what became of its last step
-		t.Logf("%s: %v: %s", j.client.name, err, stderr.String())
+		t.Logf("%s: %v: %s", name, err, stderr.String())
 	}
 	return results(string(out))
 }

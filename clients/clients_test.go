@@ -139,6 +139,12 @@ func TestClients(t *testing.T) {
 			})
 		}
 	})
+	t.Run("trap", func(t *testing.T) { fallInto(t, p, up, tools) })
+}
+
+// clientNamed is one of the suite.
+func clientNamed(name string) *client {
+	return &clients[slices.IndexFunc(clients, func(c client) bool { return c.name == name })]
 }
 
 // here skips or fails a test whose client is not installed.

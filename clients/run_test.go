@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// curlFormat makes curl write a result.
+const curlFormat = `%{http_code}\t%header{x-retry-count}\t%header{x-retry-reason}\t%header{idempotency-replayed}\t%{errormsg}\n`
+
 // playCurl gives one process all steps: --next keeps connections.
 func playCurl(t *testing.T, j *job, tools *tools) []result {
 	dir := t.TempDir()
@@ -23,8 +26,7 @@ func playCurl(t *testing.T, j *job, tools *tools) []result {
 		if i > 0 {
 			args = append(args, "--next")
 		}
-		args = append(args, "-sS", "-m", "60", "-o", body(i), "-w",
-			`%{http_code}\t%header{x-retry-count}\t%header{x-retry-reason}\t%header{idempotency-replayed}\t%{errormsg}\n`)
+		args = append(args, "-sS", "-m", "60", "-o", body(i), "-w", curlFormat)
 		if s.body != "" {
 			args = append(args, "-d", s.body)
 		}
@@ -33,7 +35,7 @@ func playCurl(t *testing.T, j *job, tools *tools) []result {
 		}
 		args = append(args, j.url(s.path))
 	}
-	got := play(t, j, []string{"http_proxy=" + j.proxy(), "https_proxy=" + j.proxy(), "CURL_CA_BUNDLE=" + tools.ca}, "curl", args...)
+	got := play(t, j.steps(), []string{"http_proxy=" + j.proxy(), "https_proxy=" + j.proxy(), "CURL_CA_BUNDLE=" + tools.ca}, "curl", args...)
 	for i := range got {
 		if got[i].status == "000" {
 			got[i].status = "0"
@@ -63,7 +65,7 @@ func playPython(name string) func(*testing.T, *job, *tools) []result {
 		if name == "requests" {
 			env = append(proxyEnv(j), "REQUESTS_CA_BUNDLE="+tools.ca)
 		}
-		return play(t, j, env, pythonBinary, "testdata/python.py", arg)
+		return play(t, j.steps(), env, pythonBinary, "testdata/python.py", arg)
 	}
 }
 
@@ -73,12 +75,12 @@ func playNode(name string) func(*testing.T, *job, *tools) []result {
 		if name == "fetch" {
 			env = append(env, "NODE_USE_ENV_PROXY=1")
 		}
-		return play(t, j, env, nodeBinary(), "testdata/node/clients.mjs", name)
+		return play(t, j.steps(), env, nodeBinary(), "testdata/node/clients.mjs", name)
 	}
 }
 
 func playGo(t *testing.T, j *job, tools *tools) []result {
-	return play(t, j, append(proxyEnv(j), "SSL_CERT_FILE="+tools.ca), must(t, tools.goClient))
+	return play(t, j.steps(), append(proxyEnv(j), "SSL_CERT_FILE="+tools.ca), must(t, tools.goClient))
 }
 
 func playJava(name string) func(*testing.T, *job, *tools) []result {
@@ -89,7 +91,7 @@ func playJava(name string) func(*testing.T, *job, *tools) []result {
 		if j.named {
 			env = []string{"LOGIN=" + j.user() + ":x"}
 		}
-		return play(t, j, env, "java",
+		return play(t, j.steps(), env, "java",
 			"-Dhttp.proxyHost="+host, "-Dhttp.proxyPort="+port, "-Dhttps.proxyHost="+host, "-Dhttps.proxyPort="+port,
 			"-Djdk.http.auth.tunneling.disabledSchemes=",
 			"-Djavax.net.ssl.trustStore="+filepath.Join(dir, "trust.p12"), "-Djavax.net.ssl.trustStorePassword=changeit",

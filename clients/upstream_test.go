@@ -38,6 +38,7 @@ import (
 //	/page    a page that plays /steps and sends what came of it to /report
 type upstream struct {
 	egress string // address of the egress proxy
+	plain  string // address by http, for who comes without any proxy
 	cert   *x509.Certificate
 
 	mu   sync.Mutex
@@ -68,6 +69,7 @@ func newUpstream(t *testing.T) *upstream {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", at[port])
 	}})
+	u.plain = plain.Listener.Addr().String()
 	u.egress = l.Addr().String()
 	t.Cleanup(func() { stop(); plain.Close(); secure.Close() })
 	return u
