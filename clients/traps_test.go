@@ -14,12 +14,11 @@ import (
 type trap struct {
 	name     string
 	client   string
-	settings []string // variables, or options of Java
+	settings []string // variables, or options of Java; one without a value names the proxy
 	past     bool     // it goes past the proxy
 }
 
-// traps are those that docs/clients.md names and that loopback can show. PROXY
-// stands for the proxy.
+// traps are those that docs/clients.md names and that loopback can show.
 var traps = []trap{
 	{"HTTP_PROXY in upper case", "curl", []string{"HTTP_PROXY"}, true},
 	{"loopback", "curl", []string{"http_proxy"}, false},
