@@ -68,7 +68,7 @@ func (r Rule) check() error {
 
 // fault says what is wrong with p, without its user and password; empty: nothing.
 func (p Proxy) fault() string {
-	if defaultPorts[p.Scheme] == 0 {
+	if !slices.Contains([]string{schemeHTTP, schemeHTTPS, schemeSOCKS5, schemeSOCKS5H}, p.Scheme) {
 		return "its scheme is http, https, socks5 or socks5h"
 	}
 	host := p.Host

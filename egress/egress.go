@@ -20,8 +20,6 @@ var (
 	ErrDenied = errors.New("egress: denied")
 	// ErrConfig: the rules make no sense.
 	ErrConfig = errors.New("egress: bad rule")
-	// ErrProxy: the URL of an egress proxy makes no sense.
-	ErrProxy = errors.New("egress: bad proxy URL")
 )
 
 // Values of Rule.OnFailure.

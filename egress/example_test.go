@@ -8,8 +8,8 @@ import (
 )
 
 func ExampleTable_Way() {
-	fixed, _ := egress.ParseProxy("socks5://bot:secret@10.0.0.1")
-	session, _ := egress.ParseProxy("http://user-session-{shop}:secret@gate.test:8000")
+	fixed := egress.Proxy{Scheme: "socks5", Host: "10.0.0.1", Port: 1080, User: "bot", Password: "secret"}
+	session := egress.Proxy{Scheme: "http", Host: "gate.test", Port: 8000, User: "user-session-{shop}", Password: "secret"}
 	table, err := egress.NewTable(egress.Config{
 		Rules: []egress.Rule{
 			{Name: "proxy-a", Proxies: []egress.Proxy{fixed}},

@@ -11,6 +11,8 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,12 +33,9 @@ var _ upstream.Exit = (*egress.Exit)(nil)
 const target = "a.test"
 
 // exit is that of a rule "r" with one proxy, for shop "s1".
-func exit(t testing.TB, url string) *egress.Exit {
+func exit(t testing.TB, address string) *egress.Exit {
 	t.Helper()
-	p, err := egress.ParseProxy(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := proxyOf(t, address)
 	table, err := egress.NewTable(egress.Config{
 		Rules: []egress.Rule{{Name: "r", Proxies: []egress.Proxy{p}}},
 		Shops: map[string]string{"s1": "r"},
@@ -463,4 +462,19 @@ func TestEarlyBytesOverAPipe(t *testing.T) {
 	if err := way.(interface{ CloseWrite() error }).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("CloseWrite() = %v, want ErrUnsupported", err)
 	}
+}
+
+// proxyOf parses a URL; the port may be left out.
+func proxyOf(t testing.TB, text string) egress.Proxy {
+	t.Helper()
+	u, err := url.Parse(strings.NewReplacer("{", "%7B", "}", "%7D").Replace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, _ := strconv.ParseUint(u.Port(), 10, 16)
+	if port == 0 {
+		port = map[string]uint64{"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}[u.Scheme]
+	}
+	password, _ := u.User.Password()
+	return egress.Proxy{Scheme: u.Scheme, Host: u.Hostname(), Port: uint16(port), User: u.User.Username(), Password: password}
 }

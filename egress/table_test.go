@@ -3,6 +3,8 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,11 +17,7 @@ func proxies(t testing.TB, urls ...string) []Proxy {
 	t.Helper()
 	var out []Proxy
 	for _, u := range urls {
-		p, err := ParseProxy(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, p)
+		out = append(out, proxyOf(t, u))
 	}
 	return out
 }
@@ -372,4 +370,19 @@ func diff(t *testing.T, what string, want, got any) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
+}
+
+// proxyOf parses a URL; the port may be left out.
+func proxyOf(t testing.TB, text string) Proxy {
+	t.Helper()
+	u, err := url.Parse(strings.NewReplacer("{", "%7B", "}", "%7D").Replace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, _ := strconv.ParseUint(u.Port(), 10, 16)
+	if port == 0 {
+		port = map[string]uint64{"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}[u.Scheme]
+	}
+	password, _ := u.User.Password()
+	return Proxy{Scheme: u.Scheme, Host: u.Hostname(), Port: uint16(port), User: u.User.Username(), Password: password}
 }
