@@ -210,7 +210,7 @@ func TestAttempt(t *testing.T) {
 		"http://a.test":         {Scheme: "http", Host: "a.test", Port: 80},
 		"https://[::1]:8443":    {Scheme: "https", Host: "::1", Port: 8443},
 		"http://10.0.0.1:81":    {Scheme: "http", Host: "10.0.0.1", Port: 81},
-		"h2c://a.test:9":        {Scheme: "http", Host: "a.test", Port: 9},
+		"h2c://a.test:9":        {Scheme: "h2c", Host: "a.test", Port: 9},
 		"https://a.test:999999": {},
 		"nonsense":              {},
 	} {
@@ -218,7 +218,7 @@ func TestAttempt(t *testing.T) {
 		if !ok {
 			a = &upstream.Attempt{}
 		}
-		if a.Target != want || ok && (a.Request.Method != "HEAD" || a.Request.Target != "/") {
+		if a.Target != want || ok && (a.Request.Method != "HEAD" || a.Request.Scheme == "h2c" || a.Request.Target != "/") {
 			t.Errorf("attemptOf(%s) = %+v, want %+v", url, a.Target, want)
 		}
 	}

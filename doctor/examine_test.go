@@ -451,6 +451,7 @@ func TestNotFound(t *testing.T) {
 	})
 	absent("traffic.own_retries", well(), client(ClientView{Calls: 90, AfterFailure: 8, Failures: 9, AfterSuccess: 70})) // always that busy
 	absent("traffic.own_retries", well(), client(ClientView{Calls: 90, AfterFailure: 4, Failures: 4}))
+	absent("traffic.doubled_posts", well(), client(ClientView{Calls: 90, AfterFailure: 8, Failures: 9, Doubled: 8, AfterSuccess: 70}))
 	absent("traffic.labels", well(), func(f *Facts) { f.Seen = &View{Calls: 19, NoShop: 19, NoTask: 19} })
 	absent("trust.key_mode", opening(), func(f *Facts) { f.Shell.OS, f.Trust.KeyMode = "windows", 0o666 })
 }

@@ -138,7 +138,7 @@ func (w *World) planExits(s *Setup) []Probe {
 func (w *World) example(r *egress.Rule, s *Setup) (shop, task, target string) {
 	shop, task = "0", "0"
 	for name, rule := range w.Egress.Shops {
-		if rule == r.Name {
+		if rule == r.Name && (shop == "0" || name < shop) {
 			shop = name
 		}
 	}
@@ -209,8 +209,8 @@ func attemptOf(t *Target) (*upstream.Attempt, bool) {
 	if err != nil || u.Host == "" {
 		return nil, false
 	}
-	scheme := u.Scheme
-	if scheme != "https" {
+	scheme := u.Scheme // of the request; h2c is a way to speak http
+	if scheme == "h2c" {
 		scheme = "http"
 	}
 	port, err := strconv.ParseUint(portOf(&url.URL{Scheme: scheme, Host: u.Host}), 10, 16)
@@ -219,7 +219,7 @@ func attemptOf(t *Target) (*upstream.Attempt, bool) {
 			Method: "HEAD", Scheme: scheme, Authority: u.Host, Target: "/", Version: "1.1",
 			Fields: message.Fields{{Name: "User-Agent", Value: "retryproxy-doctor"}},
 		},
-		Target:         upstream.Target{Scheme: scheme, Host: strings.ToLower(u.Hostname()), Port: uint16(port), Exempt: t.Exempt, Exit: t.Through},
+		Target:         upstream.Target{Scheme: u.Scheme, Host: strings.ToLower(u.Hostname()), Port: uint16(port), Exempt: t.Exempt, Exit: t.Through},
 		ConnectTimeout: oneProbe, HeaderTimeout: oneProbe, BodyIdle: oneProbe,
 	}, err == nil
 }

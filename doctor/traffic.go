@@ -112,7 +112,9 @@ type cause struct {
 var causes = []cause{
 	{"auth_required", Problem, "They had no valid user and password of clients.users (407).", func(f *Facts) []Fix { return inShell("HTTP_PROXY", "http://USER:PASSWORD@"+f.Setup.Proxy) }},
 	{"client_denied", Problem, "Their address or labels are not allowed here (403).", func(f *Facts) []Fix { return []Fix{inList("clients: {allow: %s}", f.Setup.Clients, "10.0.0.0/8")} }},
-	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(f *Facts) []Fix { return []Fix{inList("destinations: {allow: %s}", f.Setup.Allowed, "HOST")} }},
+	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(f *Facts) []Fix {
+		return []Fix{toRun("retryproxy calls   # retryproxy why ID names the address and the setting"), inList("destinations: {allow: %s}", f.Setup.Allowed, "HOST")}
+	}},
 	{"retries_off", Warning, "The switch is off, so nothing was retried.", func(*Facts) []Fix { return []Fix{toRun("retryproxy retries on")} }},
 	{"retry_limited", Warning, "The limit for retries was used up.", func(*Facts) []Fix { return []Fix{inConfig("retry_limits: {shop: {rate: 10/m, share: 0.2}}")} }},
 	{"deadline_exceeded", Warning, "The time of the call ran out before an attempt succeeded.", func(*Facts) []Fix {
@@ -178,8 +180,9 @@ var keyHeader = []Fix{
 // findings are those about one client.
 func (c *ClientView) findings() []Finding {
 	var out []Finding
+	doubled := c.Doubled > 0 && c.unusual()
 	switch {
-	case c.Doubled > 0:
+	case doubled:
 		out = append(out, Finding{
 			"traffic.doubled_posts", groupTraffic, Problem,
 			fmt.Sprintf("%s sent %s again %d times right after an answer that may have been executed", c.Client, c.Example, c.Doubled),
@@ -199,7 +202,7 @@ func (c *ClientView) findings() []Finding {
 			"It retries by itself, and nothing tells its repeats from new calls.", keyHeader,
 		})
 	}
-	if c.Reviews > 0 && c.Doubled == 0 {
+	if c.Reviews > 0 && !doubled {
 		out = append(out, Finding{
 			"traffic.not_repeated", groupTraffic, Warning, fmt.Sprintf("%d POSTs of %s were not retried: their outcome is unknown and they have no key", c.Reviews, c.Client),
 			"A keyless POST is never repeated after it may have been executed.", keyHeader,
@@ -208,9 +211,15 @@ func (c *ClientView) findings() []Finding {
 	return out
 }
 
-// retries says whether repeats after failures are more than its usual traffic.
+// retries says whether it repeats by itself.
 func (c *ClientView) retries() bool {
+	return c.Failures >= leastFailures && 2*c.AfterFailure >= c.Failures && c.unusual()
+}
+
+// unusual says whether calls follow its failures more than twice as often as its
+// successes: a busy client calls one path all the time, as gateways with one path
+// for everything want it.
+func (c *ClientView) unusual() bool {
 	successes := c.Calls - c.Failures
-	return c.Failures >= leastFailures && 2*c.AfterFailure >= c.Failures &&
-		c.AfterFailure*max(successes, 1) > 2*c.AfterSuccess*c.Failures
+	return c.AfterFailure*max(successes, 1) > 2*c.AfterSuccess*c.Failures
 }
