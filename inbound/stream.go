@@ -1,7 +1,9 @@
 package inbound
 
 import (
+	"crypto/tls"
 	"net"
+	"slices"
 	"time"
 
 	"retryproxy/message"
@@ -33,6 +35,20 @@ func (s *Stream) Read(p []byte) (int, error) {
 		return 1, nil
 	}
 	return s.conn.raw.Read(p)
+}
+
+// Detach gives what is buffered and the connection underneath, so that the kernel
+// can copy from it. Nothing may be read from the Stream afterwards.
+func (s *Stream) Detach() ([]byte, net.Conn) {
+	in := &s.conn.in
+	head := slices.Clone(in.bytes())
+	if in.hasLate {
+		in.hasLate = false
+		head = append(head, in.late[0])
+	}
+	in.take(len(in.bytes()))
+	in.release()
+	return head, s.conn.raw
 }
 
 // Peek waits for at least n bytes, at most 4096, and returns all that is there
@@ -99,6 +115,15 @@ func closeWrite(c net.Conn) error {
 		return half.CloseWrite()
 	}
 	return net.ErrClosed
+}
+
+// belowTLS is the connection to close when nothing is to be waited for: TLS
+// says goodbye first, which a client that takes nothing delays.
+func belowTLS(c net.Conn) net.Conn {
+	if tc, ok := c.(*tls.Conn); ok {
+		return tc.NetConn()
+	}
+	return c
 }
 
 // reset closes c so that the client sees a failure: below TLS, whose own close

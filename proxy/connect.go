@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"retryproxy/message"
@@ -72,6 +73,16 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
+// Detach gives the first bytes, and the connection when it can still be read.
+func (p *prefixed) Detach() ([]byte, net.Conn) {
+	if p.err != nil {
+		return nil, nil
+	}
+	head := p.head
+	p.head = nil
+	return head, p.Conn
+}
+
 // NetConn is the connection underneath, so that it can be reset.
 func (p *prefixed) NetConn() net.Conn { return p.Conn }
 
@@ -85,6 +96,8 @@ type tunnel struct {
 
 	mu    sync.Mutex // orders the deadlines of client while it is looked at
 	spoke bool       // the server spoke first, or left
+
+	moved atomic.Int64 // when something last went either way, Unix nanoseconds
 }
 
 // longAgo is a deadline that ends a read in progress.
@@ -176,49 +189,6 @@ func requestLine(b []byte) (known, is bool) {
 		return true, bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 	}
 	return false, false
-}
-
-// join copies both ways until both sides ended or nothing moved for idle. A
-// half-close is passed on (RFC 9110 section 9.3.6). It returns the bytes that
-// went to the client.
-func (t *tunnel) join() int64 {
-	defer t.client.Close()
-	defer t.up.Close()
-	var group sync.WaitGroup
-	group.Go(func() { t.copy(t.up, t.client) })
-	n := t.copy(t.client, t.up)
-	group.Wait()
-	return n
-}
-
-// copy moves bytes one way; each read may take idle, but what flows the other
-// way counts as life as well.
-func (t *tunnel) copy(dst, src net.Conn) int64 {
-	n, err := io.Copy(dst, &idleReader{src, dst, t.idle})
-	if err != nil {
-		t.client.Close()
-		t.up.Close()
-		return n
-	}
-	_ = closeWrite(dst)
-	return n
-}
-
-// idleReader moves the deadline of both sides with each read.
-type idleReader struct {
-	src, other net.Conn
-	idle       time.Duration
-}
-
-// Read extends both deadlines first.
-func (r *idleReader) Read(p []byte) (int, error) {
-	end := time.Now().Add(r.idle)
-	_ = r.src.SetReadDeadline(end)
-	n, err := r.src.Read(p)
-	if n > 0 {
-		_ = r.other.SetReadDeadline(time.Now().Add(r.idle))
-	}
-	return n, err
 }
 
 func closeWrite(c net.Conn) error {
