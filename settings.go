@@ -157,7 +157,7 @@ func configuredHosts(cfg *config.Config) []string {
 
 func clientLimits(cfg *config.Config) inbound.Limits {
 	l := &cfg.Limits
-	return inbound.Limits{HeaderTimeout: l.HeaderTimeout, IdleTimeout: clientIdle, HeaderBytes: int(l.HeaderBytes), Connections: l.Connections}
+	return inbound.Limits{HeaderTimeout: l.HeaderTimeout, IdleTimeout: clientIdle, HeaderBytes: int(l.HeaderBytes), Connections: l.Connections, H2C: cfg.Listen.H2C}
 }
 
 func storeConfig(cfg *config.Config) memory.Config {

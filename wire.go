@@ -83,6 +83,7 @@ type proxyListener struct {
 
 type adminListener struct {
 	net.Listener
+	asked   string // the address as configured: its port may be 0
 	handler http.Handler
 }
 
@@ -162,7 +163,7 @@ func (a *app) open() (err error) {
 		if err != nil {
 			return err
 		}
-		a.admins = append(a.admins, adminListener{l, handler})
+		a.admins = append(a.admins, adminListener{l, addr, handler})
 	}
 	settings, err := buildSettings(cfg, a.ways, a.own(), a.mislabelled)
 	if err == nil {
@@ -199,11 +200,21 @@ func addressOf(l net.Listener) netip.AddrPort {
 	return at
 }
 
+// listensFor is the address that is listened on for a configured one; empty: none.
+func (a *app) listensFor(asked string) string {
+	for _, l := range a.admins {
+		if l.asked == asked {
+			return l.Addr().String()
+		}
+	}
+	return ""
+}
+
 // banner tells a person what runs where.
 func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
-		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: cfg.Listen.Admin, Health: cfg.Listen.Health,
+		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
 		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: true, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {

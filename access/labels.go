@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,6 +19,11 @@ const maxLabel = 128
 // label: another key, no value, or one with "," or "=" in it, which is two parts
 // with a wrong sign between them.
 func UserLabels(name string) (labels attempt.Labels, mistakes int) {
+	if !strings.Contains(name, "=") { // axios sends the name as it stands in the URL
+		if plain, err := url.PathUnescape(name); err == nil {
+			name = plain
+		}
+	}
 	for part := range strings.SplitSeq(name, ";") {
 		key, value, found := strings.Cut(part, "=")
 		target := labelNamed(&labels, strings.TrimSpace(key))
