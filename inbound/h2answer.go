@@ -126,7 +126,7 @@ func (a *h2answer) copy() error {
 	room := largeBuffers.Get().(*[largeWrite]byte)
 	defer largeBuffers.Put(room)
 	for {
-		end, err := a.pass(room[:recordSize])
+		end, err := a.pass(room[:])
 		if end || err != nil {
 			return err
 		}
@@ -163,18 +163,20 @@ func (a *h2answer) pass(p []byte) (end bool, err error) {
 	return false, err
 }
 
-func (a *h2answer) write(p []byte) error {
+func (a *h2answer) write(p []byte) (err error) {
 	t := a.stream
-	t.out.begin(a.idle, t.cutWrite)
-	n, err := t.w.Write(p)
-	if err = a.check(err); err != nil {
-		return err
+	if a.held += int64(len(p)); a.held <= h2Held {
+		_, err = t.w.Write(p) // waits for nobody
+	} else {
+		a.held %= h2Held // at most as much is still held
+		t.out.begin(a.idle, t.cutWrite)
+		_, err = t.w.Write(p)
+		err = a.check(err)
 	}
-	a.sent += int64(n)
-	if a.held += int64(n); a.held >= h2Held {
-		a.held %= h2Held // as much as can be held at most
+	if err == nil {
+		a.sent += int64(len(p))
 	}
-	return nil
+	return err
 }
 
 func (a *h2answer) flush() error {

@@ -87,7 +87,8 @@ func (k *conn) serveH2() {
 	if k.server.stopping.Load() {
 		h.leave()
 	}
-	l := &single{conn: &wire{Conn: &Stream{k}, h2: h}}
+	l := &single{conn: &wire{Conn: k.raw, h2: h, head: bytes.Clone(k.in.bytes())}}
+	k.in.take(len(k.in.bytes()))
 	_ = h.http.Serve(l) // ends at once: there is no second connection
 	if l.taken {
 		<-h.ended
@@ -201,14 +202,20 @@ func (h *h2conn) close() {
 	h.mu.Unlock()
 }
 
-// wire is the connection as net/http sees it.
+// wire is the connection as net/http sees it: without TLS.
 type wire struct {
 	net.Conn
-	h2 *h2conn
+	h2   *h2conn
+	head []byte // was read already
 }
 
 // Read notes when the client is gone.
 func (w *wire) Read(p []byte) (int, error) {
+	if len(w.head) > 0 {
+		n := copy(p, w.head)
+		w.head = w.head[n:]
+		return n, nil
+	}
 	n, err := w.Conn.Read(p)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		w.h2.lost.Store(true)

@@ -118,6 +118,7 @@ func TestH2RequestTargets(t *testing.T) {
 		{"bad authority", []string{":method: GET", ":scheme: http", ":path: /", ":authority: u1.test:0"}, "400"},
 		{"userinfo", []string{":method: GET", ":scheme: http", ":path: /", ":authority: a@u1.test"}, "RST PROTOCOL_ERROR"},
 		{"no path", []string{":method: GET", ":scheme: http", ":authority: u1.test"}, "RST PROTOCOL_ERROR"},
+		{"escape that net/http refuses", []string{":method: GET", ":scheme: http", ":path: /%zz", ":authority: u1.test"}, "RST PROTOCOL_ERROR"},
 		{"bytes as they came", []string{":method: GET", ":scheme: http", ":path: //a/../%7e?%zz=\xff", ":authority: u1.test"}, "200 GET //a/../%7e?%zz=\xff"},
 	}
 	for _, tt := range tests {

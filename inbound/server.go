@@ -189,7 +189,7 @@ func (s *Server) closeLocked(conns []*conn) {
 	s.mu.Unlock()
 	for _, k := range conns {
 		k.cancel()
-		_ = k.raw.Close()
+		_ = belowTLS(k.raw).Close()
 	}
 	s.mu.Lock()
 }

@@ -191,7 +191,7 @@ func TestResetOnSockets(t *testing.T) {
 }
 
 // testTLS makes a certificate for tests.
-func testTLS(t *testing.T) *tls.Config {
+func testTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -123,6 +123,54 @@ func TestTLSClientTakesNothing(t *testing.T) {
 	})
 }
 
+// Close waits for nobody, not even to say goodbye in TLS.
+func TestTLSCloseIsHard(t *testing.T) {
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		t.Run(protocol, func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				full := make(chan struct{})
+				r.startInside(&Server{Handler: func(c *Call) {
+					body := &later{pieces: []string{strings.Repeat("x", 32<<10), strings.Repeat("x", 31<<10), "end"}}
+					time.AfterFunc(time.Second, func() { close(full) })
+					_, _ = c.Answer(&message.Response{Status: 200, Length: -1, Body: &unending{body, c.Context()}}, time.Hour)
+				}}, &Tunnel{}, protocol)
+				tr, url := tlsClient(r, protocol)
+				defer tr.CloseIdleConnections()
+				req, _ := http.NewRequest("GET", url+"/", nil)
+				res, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Errorf("RoundTrip = %v, want nil", err)
+					return
+				}
+				<-full
+				began := time.Now()
+				_ = r.server.Close()
+				if took := time.Since(began); took != 0 {
+					t.Errorf("Close took %v, want nothing", took)
+				}
+				if _, err := io.Copy(io.Discard, res.Body); err == nil {
+					t.Error("the answer ended well")
+				}
+				_ = res.Body.Close()
+			})
+		})
+	}
+}
+
+// unending is a body that never ends but with its context.
+type unending struct {
+	*later
+	ctx context.Context
+}
+
+func (p *unending) Read(b []byte) (int, error) {
+	if len(p.pieces) > 1 {
+		return p.later.Read(b)
+	}
+	<-p.ctx.Done()
+	return 0, p.ctx.Err()
+}
+
 // A reset reaches the connection below TLS, and below the stream of a CONNECT.
 func TestTLSResetInsideATunnel(t *testing.T) {
 	inBubble(t, func(r *rig) {
