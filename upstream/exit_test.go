@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -466,4 +467,39 @@ func TestCheck(t *testing.T) {
 			t.Errorf("Check(%s:%d, exit %v) = %v, want ok = %v, loop = %v", tt.to.Host, tt.to.Port, tt.to.Exit != nil, err, tt.ok, tt.loop)
 		}
 	}
+}
+
+// A kept session whose writes fail before the first byte, too.
+func TestExitLosesASession(t *testing.T) {
+	s, scheme := newHost(t, "h2c")
+	e := &mute{exit: newExit(t, "shop-1", "http", s.l.Addr(), nil)}
+	c := client(t, Config{})
+	a := attempt(through(e, scheme, s), "POST", "/", text("b"))
+	mustFetch(t, c, a)
+	e.silent.Store(true)
+	r := c.Send(t.Context(), a)
+	check(t, r, classify.PhaseReady, classify.FaultEgressFailed)
+}
+
+// mute is an exit whose connections can no longer be written to from some time on.
+type mute struct {
+	*exit
+	silent atomic.Bool
+}
+
+func (e *mute) Open(ctx context.Context, nc net.Conn, host string, port uint16) (net.Conn, classify.Fault, error) {
+	way, fault, err := e.exit.Open(ctx, nc, host, port)
+	return muted{way, e}, fault, err
+}
+
+type muted struct {
+	net.Conn
+	e *mute
+}
+
+func (m muted) Write(p []byte) (int, error) {
+	if m.e.silent.Load() {
+		return 0, syscall.EPIPE
+	}
+	return m.Conn.Write(p)
 }

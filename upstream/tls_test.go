@@ -68,3 +68,11 @@ func addrs(port uint16, texts ...string) (out []netip.AddrPort) {
 	}
 	return out
 }
+func TestTicketsForget(t *testing.T) {
+	kept := tickets{newTrust(nil).tickets, nil}
+	kept.Put("u1.test", &tls.ClientSessionState{})
+	kept.Put("u1.test", nil)
+	if _, ok := kept.Get("u1.test"); ok {
+		t.Error("a session that was taken back is still there")
+	}
+}
