@@ -69,7 +69,7 @@ func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 	if c.NotBefore.After(now) {
 		from = c.NotBefore
 	}
-	if c.FailOpen || at.After(c.Deadline) || at.Sub(from) > c.MaxWait {
+	if c.FailOpen || !at.Before(c.Deadline) || at.Sub(from) > c.MaxWait {
 		x.turn = limiter.Answer{Refused: limiter.RefusedBreaker, At: at, Cause: causeEgress}
 		return false
 	}
