@@ -40,6 +40,7 @@ type unit struct {
 
 var (
 	cpuPerCall = unit{"µs CPU each", func(s sample) float64 { return float64(s.cpu.Microseconds()) / float64(s.done) }, false}
+	cpuPerGiB  = unit{"ms CPU a GiB", func(s sample) float64 { return float64(s.cpu.Milliseconds()) / float64(s.done) * (1 << 30) }, false}
 	throughput = unit{"MiB/s", func(s sample) float64 { return float64(s.done) / (1 << 20) / s.elapsed.Seconds() }, true}
 )
 
@@ -47,7 +48,7 @@ var (
 func (w workload) line(at cell, s sample) string {
 	rest := fmt.Sprintf("%.0f a second", float64(s.done)/s.elapsed.Seconds())
 	if w.unit.more {
-		rest = fmt.Sprintf("%.0f ms CPU a GiB", float64(s.cpu.Milliseconds())/float64(s.done)*(1<<30))
+		rest = fmt.Sprintf("%.0f %s", cpuPerGiB.of(s), cpuPerGiB.name)
 	}
 	return fmt.Sprintf("%-13s %-10s %8.1f %s (%s, core %2.0f %% busy)",
 		at.workload, at.peer, w.unit.of(s), w.unit.name, rest, 100*s.cpu.Seconds()/s.elapsed.Seconds())
@@ -59,8 +60,13 @@ func (l *lab) report(out io.Writer) (missed bool) {
 	fmt.Fprintln(out, "| | "+strings.Join([]string{"unit", product, roleLoop, roleServer, "ratio to the first", "goal"}, " | ")+" |")
 	fmt.Fprintln(out, "|---|---|---:|---:|---:|---:|---:|")
 	for _, w := range workloads {
-		if l.only.MatchString(w.name) {
-			missed = l.row(out, w) || missed
+		if !l.only.MatchString(w.name) {
+			continue
+		}
+		missed = l.row(out, w) || missed
+		if w.unit.more { // throughput is at the mercy of the load's core, this is not
+			w.unit, w.goal = cpuPerGiB, 0
+			l.row(out, w)
 		}
 	}
 	return missed
