@@ -36,6 +36,9 @@ func (x *exchange) outgoing() message.Fields {
 		}
 	}
 	out = message.HopByHop(out, x.set.Headers.Keys...)
+	if in.Listed("TE", "trailers") {
+		out.Add("TE", "trailers") // true of us as well; gRPC over HTTP/2 insists on it
+	}
 	if upgrade != "" {
 		out.Add("Connection", "Upgrade")
 		out.Add("Upgrade", upgrade)

@@ -71,9 +71,12 @@ func appendField(b []byte, f *message.Field) []byte {
 }
 
 // ownField says whether the field is written by us: a second Host or a second
-// framing would let the upstream choose.
+// framing would let the upstream choose. TE is for HTTP/2, where it needs no
+// Connection to name it.
 func ownField(name string) bool {
 	switch len(name) {
+	case len("TE"):
+		return strings.EqualFold(name, "TE")
 	case len("Host"):
 		return strings.EqualFold(name, "Host")
 	case len("Content-Length"):
