@@ -38,6 +38,7 @@ func startPeer(ctx context.Context, dir, name, addr string, command ...string) (
 	defer out.Close()
 	p := &peer{name: name, addr: addr, process: exec.CommandContext(ctx, command[0], command[1:]...)}
 	p.process.Env = append(os.Environ(), "GOMAXPROCS=1")
+	bind(p.process)
 	p.process.Stdout, p.process.Stderr = out, out
 	if err := p.process.Start(); err != nil {
 		return nil, err
