@@ -30,10 +30,9 @@ func TestBreakerOfAnEgress(t *testing.T) {
 		a := r.exit("10.0.0.1:3128", func(e *exit) {
 			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 5 }
 		})
-		for n := range 4 {
+		for range 4 {
 			r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3")
 			r.wantExit(exitA, "closed")
-			_ = n
 		}
 		r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3")
 		r.wantExit(exitA, "open")

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
 	"retryproxy/egress"
@@ -125,7 +126,7 @@ func (x *exchange) reportExit(t *tried, now time.Time) {
 // as long as no upstream can have seen the call; false: it stays.
 func (x *exchange) turnExit(reason string) bool {
 	h := &x.hops[x.hop]
-	if len(h.exits) < 2 || x.executed() != classify.ExecutedNo {
+	if len(h.exits) < 2 || !unsent(x.past) || !unsent(x.rec.History) {
 		return false
 	}
 	from := h.exitName()
@@ -133,6 +134,17 @@ func (x *exchange) turnExit(reason string) bool {
 	x.p.Log.Warn("egress moved", "call_id", x.id, "shop", x.labels.Shop, "from", from, "to", h.exitName(), "reason", reason)
 	if hook := x.p.Hooks.Moved; hook != nil {
 		hook(h.exits[0].ID())
+	}
+	return true
+}
+
+// unsent says that no byte of a call has left us: a refusal is an upstream's, too,
+// and it knows by which address it was asked.
+func unsent(h attempt.History) bool {
+	for i := range h {
+		if h[i].Verdict.Basis != classify.BasisNotSent {
+			return false
+		}
 	}
 	return true
 }
