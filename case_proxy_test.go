@@ -82,6 +82,45 @@ func TestCase_PX_03_ProxyAuthorizationStaysHere(t *testing.T) {
 	}, "\nlisten:", "\nclients: {users: {bot1: {hash: '"+bcryptOf(t, "open sesame")+"'}}}\nlisten:")
 }
 
+func TestCase_PX_03_ThroughInterception(t *testing.T) {
+	const secret = "c2VjcmV0" // also base64 of secret
+	ca := newCA(t)
+	bubble(t, func(r *rig) {
+		u := r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), answer(503, ""), echo, answer(503, ""), echo)
+		v := visitor{headers: []string{"Proxy-Authorization: Basic " + secret}}
+		for n, inside := range [][]string{nil, {"Proxy-Authorization: Basic " + secret, "Proxy-Connection: keep-alive"}} {
+			got := r.secretlyAs(v, "GET", "https://u1.test/x", "", inside...)
+			r.want(got, 200, u, 2*n+2)
+		}
+		for _, q := range u.seen() {
+			if strings.Contains(string(q.Raw), secret) || strings.Contains(string(q.Raw), "Proxy-") {
+				t.Errorf("upstream got %q", q.Raw)
+			}
+		}
+		r.none(secret)
+	}, opening(ca, "[u1.test]")...)
+	bubble(t, func(r *rig) {
+		u := r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), answer(503, ""), echo)
+		for _, wrong := range [][]string{nil, {"Proxy-Authorization: Basic " + secret}} {
+			c, _, got := r.connect("u1.test:443", wrong...)
+			c.Close()
+			r.want(got, 407, u, 0)
+			r.wantHeader(got, "Proxy-Authenticate", `Basic realm="retryproxy"`)
+		}
+		right := basic("bot1", "open sesame")
+		v := visitor{headers: []string{"Proxy-Authorization: " + right}, protos: []string{"h2"}}
+		c := r.openH2As("u1.test:443", v)
+		defer c.Close()
+		r.want(c.ask("GET", "/x", "", "Proxy-Authorization: "+right), 200, u, 2)
+		for _, q := range u.seen() {
+			if strings.Contains(string(q.Raw), "Proxy-Auth") {
+				t.Errorf("upstream got %q", q.Raw)
+			}
+		}
+		r.none(secret, right[6:], "open sesame")
+	}, patches(opening(ca, "[u1.test]"), lays("clients: {users: {bot1: {hash: '"+bcryptOf(t, "open sesame")+"'}}}"))...)
+}
+
 func TestCase_PX_04_LoopsEndAfterOneHop(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.hosts["retryproxy.local"] = r.hosts["x"] // grows the map before anything runs

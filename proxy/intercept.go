@@ -47,6 +47,10 @@ func (x *exchange) pinner() string {
 // full path, connecting included. A certificate is made only for a host that the
 // client may reach.
 func (x *exchange) open() {
+	if x.call.Tunnel != nil { // each would be served on the stack of the one around it
+		x.refuse(refuse("bad_request", "a tunnel inside a tunnel is not opened"))
+		return
+	}
 	if err := x.p.Upstream.Check(x.call.Context(), x.hops[0].target); err != nil {
 		x.refuse(x.unreachable(err))
 		return

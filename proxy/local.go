@@ -17,12 +17,22 @@ import (
 // answered here.
 const internalHost = "retryproxy.internal"
 
-// internal says whether the request, or the tunnel, is for that name.
+// internal says whether the request, or the tunnel, is for that name. In a tunnel
+// to somebody else it is as wrong as any other name, and no tunnel goes inside it.
 func (x *exchange) internal() bool {
-	if x.call.Form == inbound.Origin && x.call.Tunnel == nil || !hasPrefixFold(x.call.Request.Authority, internalHost) {
+	r, t, scheme := &x.call.Request, x.call.Tunnel, x.call.Request.Scheme
+	switch {
+	case !hasPrefixFold(r.Authority, internalHost):
 		return false
+	case t == nil && x.call.Form == inbound.Origin:
+		return false
+	case t != nil:
+		scheme = insideScheme(t)
+		if x.call.Form == inbound.Authority || !sameAuthority(scheme, t.Authority, r.Authority) {
+			return false
+		}
 	}
-	host, port, err := splitAuthority("http", x.call.Request.Authority)
+	host, port, err := splitAuthority(scheme, r.Authority)
 	return err == nil && host == internalHost && port == 80
 }
 
