@@ -28,6 +28,7 @@ type h2stream struct {
 	ID   uint32
 	Path string
 	Key  string
+	TE   string
 	Body []byte
 }
 
@@ -96,8 +97,11 @@ func (h *h2conn) take(live map[uint32]*h2stream, f http2.Frame) *h2stream {
 	case *http2.MetaHeadersFrame:
 		s := &h2stream{ID: id, Path: f.PseudoValue("path")}
 		for _, field := range f.RegularFields() {
-			if field.Name == "x-idempotency-key" {
+			switch field.Name {
+			case "x-idempotency-key":
 				s.Key = field.Value
+			case "te":
+				s.TE = field.Value
 			}
 		}
 		live[id] = s

@@ -64,3 +64,24 @@ func TestAnswersOverHTTP2(t *testing.T) {
 		})
 	}
 }
+
+// Trailers pass, so a client that says it takes them is believed by an HTTP/2
+// upstream, on which gRPC insists; nothing else of TE means anything there, and
+// HTTP/1.1 gets none of it (RFC 9110 section 7.6.1).
+func TestTrailersAreAskedFor(t *testing.T) {
+	ca := newCA(t)
+	for _, tt := range []struct{ sent, want string }{{"trailers", "trailers"}, {"trailers, deflate;q=0.5", "trailers"}, {"deflate", ""}, {"", ""}} {
+		t.Run(tt.sent, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				h2 := r.upstreamH2("u1.test:443", ca.certificate("u1.test"), nil, func(c *h2conn, _ int, s h2stream) { c.answer(s.ID, 200, "ok") })
+				h1 := r.upstream("u2.test:80", answer(200, "ok"))
+				r.want(r.get("https://u1.test/", "TE: "+tt.sent), 200, nil, 0)
+				if got := h2.seen()[0].TE; got != tt.want {
+					t.Errorf("te over HTTP/2 = %q, want %q", got, tt.want)
+				}
+				r.want(r.get("http://u2.test/", "TE: "+tt.sent), 200, h1, 1)
+				r.wantSent(h1, 1, "TE", "")
+			}, patches(plain, trusting(ca))...)
+		})
+	}
+}

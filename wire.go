@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"retryproxy/access"
 	"retryproxy/admin"
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/doctor"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
 	"retryproxy/intercept"
@@ -61,16 +59,17 @@ type app struct {
 	draining atomic.Bool
 	ways     ways // changed by reloads only, one at a time
 
-	metrics *telemetry.Metrics
-	store   *memory.Store
-	bodies  *spool.Pool
-	shops   *breaker.Shops
-	exits   *breaker.Exits
-	pins    *intercept.Pins
-	limiter *limiter.Limiter
-	up      *upstream.Client
-	proxy   *proxy.Proxy
-	front   *inbound.Server
+	metrics  *telemetry.Metrics
+	observer *doctor.Observer // what clients do, for the doctor
+	store    *memory.Store
+	bodies   *spool.Pool
+	shops    *breaker.Shops
+	exits    *breaker.Exits
+	pins     *intercept.Pins
+	limiter  *limiter.Limiter
+	up       *upstream.Client
+	proxy    *proxy.Proxy
+	front    *inbound.Server
 
 	proxies []proxyListener
 	admins  []adminListener
@@ -113,6 +112,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
+	a.observer = doctor.NewObserver()
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.bodies = spool.New(spoolConfig(cfg))
 	a.up = upstream.New(upstream.Config{
@@ -242,11 +242,7 @@ func (a *app) server() *inbound.Server {
 
 // guard judges an address on the rules in force, just before it is dialled.
 func (a *app) guard(addr netip.AddrPort, exempt bool) error {
-	err := a.proxy.Settings().Guard.Check(addr, exempt)
-	if errors.Is(err, access.ErrLoop) {
-		return fmt.Errorf("%w: %w", upstream.ErrLoop, err)
-	}
-	return err
+	return loopOr(a.proxy.Settings().Guard.Check(addr, exempt))
 }
 
 // hooks feed log and metrics.
@@ -257,6 +253,7 @@ func (a *app) hooks() proxy.Hooks {
 		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
+			a.observer.Call(s)
 			telemetry.LogCall(a.log, s)
 		},
 	}

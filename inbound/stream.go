@@ -3,7 +3,6 @@ package inbound
 import (
 	"crypto/tls"
 	"net"
-	"slices"
 	"time"
 
 	"retryproxy/message"
@@ -37,19 +36,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return s.conn.raw.Read(p)
 }
 
-// Detach gives what is buffered and the connection underneath, so that the kernel
-// can copy from it. Nothing may be read from the Stream afterwards.
-func (s *Stream) Detach() ([]byte, net.Conn) {
-	in := &s.conn.in
-	head := slices.Clone(in.bytes())
-	if in.hasLate {
-		in.hasLate = false
-		head = append(head, in.late[0])
-	}
-	in.take(len(in.bytes()))
-	in.release()
-	return head, s.conn.raw
-}
+// Buffered says whether Read has something that came behind the request.
+func (s *Stream) Buffered() bool { return len(s.conn.in.bytes()) > 0 || s.conn.in.hasLate }
 
 // Peek waits for at least n bytes, at most 4096, and returns all that is there
 // without taking it; with an error (also of a read deadline) what came so far.

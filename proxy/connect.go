@@ -73,15 +73,8 @@ func (p *prefixed) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// Detach gives the first bytes, and the connection when it can still be read.
-func (p *prefixed) Detach() ([]byte, net.Conn) {
-	if p.err != nil {
-		return nil, nil
-	}
-	head := p.head
-	p.head = nil
-	return head, p.Conn
-}
+// Buffered says whether Read has something besides what the connection gives.
+func (p *prefixed) Buffered() bool { return len(p.head) > 0 || p.err != nil }
 
 // NetConn is the connection underneath, so that it can be reset.
 func (p *prefixed) NetConn() net.Conn { return p.Conn }

@@ -33,38 +33,64 @@ func (t *tunnel) copy(dst, src net.Conn) int64 {
 	return n
 }
 
-// move lets the kernel copy between two TCP connections (splice), which costs
-// half of what it costs to take the bytes and give them back.
-func (t *tunnel) move(dst, src net.Conn) (int64, error) {
-	to, ok := bottom(dst).(*net.TCPConn)
-	if !ok || !isTCP(src) {
-		return io.Copy(dst, &idleReader{t, src})
+const (
+	fewBytes  = 4 << 10 // of a tunnel that says little: most of them, most of the time
+	manyBytes = 32 << 10
+	flowSlice = time.Second // longest wait of a copy in the kernel, which holds a pipe meanwhile
+	flowing   = 1 << 20     // bytes in a slice that are worth that pipe
+)
+
+// move copies one way to the end. What comes in small portions goes through a
+// small buffer; while more comes at once than that holds, the kernel copies.
+func (t *tunnel) move(dst, src net.Conn) (total int64, err error) {
+	in := idleReader{t, src}
+	buf := make([]byte, fewBytes)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			n, failed := dst.Write(buf[:n])
+			if total += int64(n); failed != nil {
+				return total, failed
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return total, nil
+		case err != nil:
+			return total, err
+		case n < len(buf):
+			continue
+		}
+		to, from := socket(dst, false), socket(src, true)
+		if to == nil || from == nil {
+			if len(buf) < manyBytes {
+				buf = make([]byte, manyBytes)
+			}
+			continue
+		}
+		n64, err := t.flow(to, from)
+		if total += n64; err != nil {
+			return total, err
+		}
 	}
-	head, from := detach(src)
-	n, err := dst.Write(head)
-	if err != nil {
-		return int64(n), err
-	}
-	moved, err := t.splice(to, from)
-	return int64(n) + moved, err
 }
 
-// turns is how often within its idle time a tunnel is looked at: a copy in the
-// kernel does not say when it last moved something.
-const turns = 4
-
-// splice copies until the end. A tunnel that moves nothing ends between one
-// idle time and half of one later.
-func (t *tunnel) splice(dst, src *net.TCPConn) (n int64, err error) {
+// flow lets the kernel copy between two TCP connections (splice), which costs
+// half of what it costs to take the bytes and give them back, until less comes
+// or nothing more. An end is left to the next read.
+func (t *tunnel) flow(dst, src *net.TCPConn) (total int64, err error) {
 	for {
-		_ = src.SetReadDeadline(time.Now().Add(t.idle / turns)) // fails on a closed one, as reading does
-		m, err := io.Copy(dst, src)
-		n += m
-		if m > 0 {
+		_ = src.SetReadDeadline(time.Now().Add(min(flowSlice, t.idle))) // fails on a closed one, as reading does
+		n, err := io.Copy(dst, src)
+		total += n
+		if n > 0 {
 			t.moved.Store(time.Now().UnixNano())
 		}
-		if !isTimeout(err) || t.quiet() >= t.idle {
-			return n, err
+		switch {
+		case err != nil && !isTimeout(err):
+			return total, err
+		case err == nil || n < flowing:
+			return total, nil
 		}
 	}
 }
@@ -72,39 +98,21 @@ func (t *tunnel) splice(dst, src *net.TCPConn) (n int64, err error) {
 // quiet is for how long nothing went either way.
 func (t *tunnel) quiet() time.Duration { return time.Since(time.Unix(0, t.moved.Load())) }
 
-// detachable is a connection that holds bytes back, and can give them up.
-type detachable interface{ Detach() ([]byte, net.Conn) }
-
-// isTCP says whether there is nothing but TCP, and bytes held back, below c.
-func isTCP(c net.Conn) bool {
-	if p, ok := c.(*prefixed); ok && p.err != nil {
-		return false
-	}
-	_, ok := bottom(c).(*net.TCPConn)
-	return ok
-}
-
-// bottom is the connection below those that only hold bytes back.
-func bottom(c net.Conn) net.Conn {
+// socket is the TCP connection that c comes to; nil: there is more between, or
+// something to be read that is not in it.
+func socket(c net.Conn, read bool) *net.TCPConn {
 	for {
-		_, holds := c.(detachable)
-		below, ok := c.(interface{ NetConn() net.Conn })
-		if !holds || !ok {
-			return c
+		if tcp, ok := c.(*net.TCPConn); ok {
+			return tcp
 		}
-		c = below.NetConn()
-	}
-}
-
-// detach takes what is held back, all the way down.
-func detach(c net.Conn) (head []byte, bare *net.TCPConn) {
-	for {
-		d, ok := c.(detachable)
-		if !ok {
-			return head, c.(*net.TCPConn)
+		b, ok := c.(interface {
+			Buffered() bool
+			NetConn() net.Conn
+		})
+		if !ok || read && b.Buffered() {
+			return nil
 		}
-		held, below := d.Detach()
-		head, c = append(head, held...), below
+		c = b.NetConn()
 	}
 }
 
