@@ -28,7 +28,8 @@ func examineEgress(f *Facts) []Finding {
 	if f.Setup.Deny && len(f.Setup.BareShops) > 0 {
 		out = append(out, Finding{
 			"egress.bare_shops", groupEgress, Problem, "no egress rule fits " + some(f.Setup.BareShops, 5),
-			"With egress_default: deny their calls are refused with 403.", []Fix{inConfig("shops: {%q: {egress: RULE}}", f.Setup.BareShops[0])},
+			"With egress_default: deny their calls are refused with 403.",
+			[]Fix{inConfig("shops: {%q: {egress: RULE}}", f.Setup.BareShops[0])},
 		})
 	}
 	return out

@@ -172,17 +172,17 @@ func (o *Observer) clientLocked(s *attempt.Summary, client string, hash uint64) 
 }
 
 // follow counts a call that came soon after one just like it.
-func (v *ClientView) follow(s *attempt.Summary, w *way, unsafe bool) {
+func (c *ClientView) follow(s *attempt.Summary, w *way, unsafe bool) {
 	switch {
 	case !w.failed:
-		v.AfterSuccess++
+		c.AfterSuccess++
 		return
 	case unsafe && w.doubtful:
-		v.Doubled++
+		c.Doubled++
 	}
-	v.AfterFailure++
-	if v.Example == "" {
-		v.Example = short(s.Method + " " + s.Host + s.Path)
+	c.AfterFailure++
+	if c.Example == "" {
+		c.Example = short(s.Method + " " + s.Host + s.Path)
 	}
 }
 

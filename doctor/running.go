@@ -12,7 +12,8 @@ func examineConfig(f *Facts) []Finding {
 	for _, fault := range f.Setup.Faults {
 		out = append(out, Finding{
 			"config.fault", groupConfig, Problem, fault,
-			"serve refuses to start with it, and a running proxy keeps its old rules.", []Fix{toRun("retryproxy check%s", f.fileFlag())},
+			"serve refuses to start with it, and a running proxy keeps its old rules.",
+			[]Fix{toRun("retryproxy check%s", f.fileFlag())},
 		})
 	}
 	for _, text := range f.Setup.Warnings {
@@ -41,7 +42,8 @@ func examineProxy(f *Facts) []Finding {
 	case r.AdminFault != "" && r.ProxyFault != "":
 		return []Finding{{
 			"proxy.down", groupProxy, Problem, "the proxy does not run: " + r.ProxyFault,
-			"Every call that is sent to it fails.", []Fix{toRun("retryproxy serve%s", f.fileFlag())},
+			"Every call that is sent to it fails.",
+			[]Fix{toRun("retryproxy serve%s", f.fileFlag())},
 		}}
 	case r.ProxyFault != "":
 		return append([]Finding{{
@@ -57,12 +59,14 @@ func examineProxy(f *Facts) []Finding {
 	case r.Admin == "":
 		return append([]Finding{{
 			"proxy.no_admin", groupProxy, Note, "the configuration has no admin listener",
-			"What the running proxy saw cannot be examined.", []Fix{inConfig("listen: {admin: 127.0.0.1:9090}")},
+			"What the running proxy saw cannot be examined.",
+			[]Fix{inConfig("listen: {admin: 127.0.0.1:9090}")},
 		}}, spoolSpace(f)...)
 	case r.AdminFault != "":
 		return append([]Finding{{
 			"proxy.admin", groupProxy, Warning, "the proxy takes connections, but its admin listener does not answer: " + r.AdminFault,
-			"What it saw cannot be examined.", []Fix{toRun("retryproxy doctor%s -admin ADDRESS:PORT", f.fileFlag())},
+			"What it saw cannot be examined.",
+			[]Fix{toRun("retryproxy doctor%s -admin ADDRESS:PORT", f.fileFlag())},
 		}}, spoolSpace(f)...)
 	}
 	return append(inForce(f), spoolSpace(f)...)
@@ -79,24 +83,29 @@ func inForce(f *Facts) []Finding {
 	}
 	add(r.NotReady != "", Finding{
 		"proxy.not_ready", groupProxy, Problem, "it takes no calls: " + r.NotReady,
-		"New calls are refused with 503.", []Fix{toRun("retryproxy serve%s", f.fileFlag())},
+		"New calls are refused with 503.",
+		[]Fix{toRun("retryproxy serve%s", f.fileFlag())},
 	})
 	add(r.Reload, Finding{
 		"proxy.reload_failed", groupProxy, Problem, "the last change of the configuration was refused",
-		"The old rules are in force.", []Fix{toRun("retryproxy check%s", f.fileFlag())},
+		"The old rules are in force.",
+		[]Fix{toRun("retryproxy check%s", f.fileFlag())},
 	})
 	add(r.Version != "" && r.OwnVersion != "" && r.Version != r.OwnVersion, Finding{
 		"proxy.version", groupProxy, Warning, fmt.Sprintf("it runs %s, this command is %s", r.Version, r.OwnVersion),
-		"What this command knows of keys and findings may not fit.", []Fix{toRun("retryproxy serve%s   # stop the old one first", f.fileFlag())},
+		"What this command knows of keys and findings may not fit.",
+		[]Fix{toRun("retryproxy serve%s   # stop the old one first", f.fileFlag())},
 	})
 	add(r.Unexamined, Finding{
 		"proxy.other_config", groupProxy, Note, "it runs on a configuration that could not be read from it; the built-in one was examined",
-		"Its upstreams were not asked.", []Fix{toRun("retryproxy doctor -config FILE")},
+		"Its upstreams were not asked.",
+		[]Fix{toRun("retryproxy doctor -config FILE")},
 	})
 	add(len(r.Drift) > 0, drift(f))
 	add(f.Setup.Store == "memory", Finding{
 		"proxy.memory", groupProxy, Note, "idempotency keys are kept in memory: " + keysLost(r.Records),
-		"After it a repeat of an order is taken for a new one.", []Fix{toRun("retryproxy calls -state waiting   # before a restart: nothing should be listed")},
+		"After it a repeat of an order is taken for a new one.",
+		[]Fix{toRun("retryproxy calls -state waiting   # before a restart: nothing should be listed")},
 	})
 	return out
 }

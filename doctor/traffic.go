@@ -31,7 +31,8 @@ func examineTraffic(f *Facts) []Finding {
 		if h.Suspect > 0 {
 			out = append(out, Finding{
 				"traffic.suspect", groupTraffic, Warning, fmt.Sprintf("%s answered %d of %d calls with a 2xx whose content looks like a failure", h.Host, h.Suspect, h.Calls),
-				"They count as successes and are not retried.", []Fix{toRun("retryproxy calls -host %s", h.Host)},
+				"They count as successes and are not retried.",
+				[]Fix{toRun("retryproxy calls -host %s", h.Host)},
 			})
 		}
 	}

@@ -43,25 +43,29 @@ func examineCA(f *Facts) []Finding {
 	case t.Missing:
 		return []Finding{{
 			"trust.missing", groupTrust, Warning, "intercept.hosts is set, but there is no CA in " + t.File + " yet",
-			"It is made when the proxy starts; until clients have it they refuse us.", []Fix{toRun("retryproxy ca%s", f.fileFlag())},
+			"It is made when the proxy starts; until clients have it they refuse us.",
+			[]Fix{toRun("retryproxy ca%s", f.fileFlag())},
 		}}
 	case t.Fault != "":
 		return []Finding{{
 			"trust.unreadable", groupTrust, Problem, "our CA cannot be read: " + t.Fault,
-			"No tunnel can be opened without it.", []Fix{toRun("ls -l %s %s", quoted(t.File), quoted(t.Key))},
+			"No tunnel can be opened without it.",
+			[]Fix{toRun("ls -l %s %s", quoted(t.File), quoted(t.Key))},
 		}}
 	}
 	var out []Finding
 	if t.KeyMode&0o077 != 0 && f.Shell.OS != "windows" {
 		out = append(out, Finding{
 			"trust.key_mode", groupTrust, Problem, fmt.Sprintf("others may read the key of our CA (%s, mode %04o)", t.Key, t.KeyMode),
-			"Whoever has it can pose as any host towards every client that trusts it.", []Fix{{"bash", "chmod 600 " + quoted(t.Key)}},
+			"Whoever has it can pose as any host towards every client that trusts it.",
+			[]Fix{{"bash", "chmod 600 " + quoted(t.Key)}},
 		})
 	}
 	if other := f.Running.Fingerprint; other != "" && t.Print != "" && plainPrint(other) != plainPrint(t.Print) {
 		out = append(out, Finding{
 			"trust.other_ca", groupTrust, Warning, "the running proxy uses another CA than " + t.File,
-			"Clients that trust the one of this file refuse opened tunnels.", []Fix{toRun("curl -x http://%s http://retryproxy.internal/ca.pem", f.Setup.Proxy)},
+			"Clients that trust the one of this file refuse opened tunnels.",
+			[]Fix{toRun("curl -x http://%s http://retryproxy.internal/ca.pem", f.Setup.Proxy)},
 		})
 	}
 	if left := t.Expires.Sub(f.Now); left < soonOver {

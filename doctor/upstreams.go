@@ -36,12 +36,14 @@ func examineUpstreams(f *Facts) []Finding {
 		case p.Status == 502 || p.Status == 503 || p.Status == 504:
 			out = append(out, Finding{
 				"up.unwell", groupUpstreams, Warning, fmt.Sprintf("%s answers %d", p.name(), p.Status),
-				"It does not serve now; calls wait and are retried.", []Fix{toRun("retryproxy explain %s", quoted(p.URL+"/"))},
+				"It does not serve now; calls wait and are retried.",
+				[]Fix{toRun("retryproxy explain %s", quoted(p.URL+"/"))},
 			})
 		case p.Took > slowAnswer:
 			out = append(out, Finding{
 				"up.slow", groupUpstreams, Warning, fmt.Sprintf("%s took %s to answer", p.name(), round(p.Took)),
-				"Calls that take longer than per_try_timeout fail.", []Fix{inConfig("- {name: slow, match: {host: %q}, per_try_timeout: 60s}   # under retry_policies, before default", p.host())},
+				"Calls that take longer than per_try_timeout fail.",
+				[]Fix{inConfig("- {name: slow, match: {host: %q}, per_try_timeout: 60s}   # under retry_policies, before default", p.host())},
 			})
 		}
 	}

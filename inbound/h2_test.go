@@ -32,8 +32,11 @@ func TestH2Request(t *testing.T) {
 			r.t.Fatalf("answer = %q, %v, want %q", res.body, res.err, want)
 		}
 		want := message.Fields{
-			{Name: "Cookie", Value: "a=1; b=2"}, {Name: "User-Agent", Value: "bot"}, {Name: "X-A", Value: "0"},
-			{Name: "X-B", Value: "2"}, {Name: "X-B", Value: "1"},
+			{Name: "Cookie", Value: "a=1; b=2"},
+			{Name: "User-Agent", Value: "bot"},
+			{Name: "X-A", Value: "0"},
+			{Name: "X-B", Value: "2"},
+			{Name: "X-B", Value: "1"},
 		}
 		if diff := cmp.Diff(want, seen.Request.Fields); diff != "" {
 			r.t.Errorf("fields (-want +got):\n%s", diff)
@@ -70,11 +73,13 @@ func TestH2Answers(t *testing.T) {
 		{"head", "HEAD", &message.Response{Status: 200, Length: 12, Body: http.NoBody}, 12, "", "Content-Length: 12"},
 		{"no content", "GET", &message.Response{Status: 204, Length: -1, Body: http.NoBody}, 0, "", ""},
 		{"not modified", "GET", &message.Response{Status: 304, Length: 7, Body: http.NoBody}, 0, "", ""},
-		{"hop by hop", "GET", text(200, "x",
-			message.Field{Name: "connection", Value: "x"}, message.Field{Name: "Keep-Alive", Value: "1"}, message.Field{Name: "upgrade", Value: "h3"},
-			message.Field{Name: "Transfer-Encoding", Value: "chunked"}, message.Field{Name: "Proxy-Connection", Value: "x"},
-			message.Field{Name: "content-length", Value: "9"}, message.Field{Name: "x-a", Value: "1\r\n2"}, message.Field{Name: "X-A", Value: "3"}),
-			1, "x", "Content-Length: 1|X-A: 1  2|X-A: 3"},
+		{
+			"hop by hop", "GET", text(200, "x",
+				message.Field{Name: "connection", Value: "x"}, message.Field{Name: "Keep-Alive", Value: "1"}, message.Field{Name: "upgrade", Value: "h3"},
+				message.Field{Name: "Transfer-Encoding", Value: "chunked"}, message.Field{Name: "Proxy-Connection", Value: "x"},
+				message.Field{Name: "content-length", Value: "9"}, message.Field{Name: "x-a", Value: "1\r\n2"}, message.Field{Name: "X-A", Value: "3"}),
+			1, "x", "Content-Length: 1|X-A: 1  2|X-A: 3",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

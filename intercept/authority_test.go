@@ -378,7 +378,7 @@ func TestKeysAreNotShown(t *testing.T) {
 	log := slog.New(slog.NewJSONHandler(&text, nil))
 	log.Info("x", "ca", a, "signer", a.signer)
 	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "ca", a, "signer", a.signer)
-	asJSON, _ := json.Marshal(a)
+	asJSON, _ := json.Marshal(a) //nolint:staticcheck // SA9005: that nothing comes of it is the point
 	text.Write(asJSON)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
 		fmt.Fprintf(&text, verb+verb+verb+verb+"\n", a, a.signer, leaf.PrivateKey, struct{ A *Authority }{a})

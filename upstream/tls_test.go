@@ -68,6 +68,7 @@ func addrs(port uint16, texts ...string) (out []netip.AddrPort) {
 	}
 	return out
 }
+
 func TestTicketsForget(t *testing.T) {
 	kept := tickets{newTrust(nil).tickets, nil}
 	kept.Put("u1.test", &tls.ClientSessionState{})
