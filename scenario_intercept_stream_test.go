@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -154,7 +155,7 @@ func TestInterceptedGRPC(t *testing.T) {
 				c.fields(s.ID, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "5", "grpc-message", "not there")
 				return
 			}
-			c.fields(s.ID, false, ":status", "200", "content-type", "application/grpc", "trailer", "Grpc-Status")
+			c.fields(s.ID, false, ":status", "200", "content-type", "application/grpc")
 			_ = c.WriteData(s.ID, false, []byte("\x00\x00\x00\x00\x02hi"))
 			c.fields(s.ID, true, "grpc-status", "0")
 		})
@@ -218,6 +219,73 @@ func TestInterceptedLargeBodies(t *testing.T) {
 			}
 		}
 	}, opening(ca, "[u1.test]")...)
+}
+
+// An upload that is too large to be kept flows while it comes: an upstream that
+// does not read stops the client, and gets everything once it does.
+func TestInterceptedUploadThatFlows(t *testing.T) {
+	const size = 8 << 20
+	ca := newCA(t)
+	bubble(t, func(r *rig) {
+		var got atomic.Int64
+		u := r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), func(_ *scripted, c net.Conn, q *request) bool {
+			time.Sleep(4 * time.Second)
+			n, _ := io.CopyN(io.Discard, q.Rest, size)
+			got.Store(n)
+			return answer(200, "ok")(nil, c, q)
+		})
+		u.headOnly = true
+		o := r.open("u1.test:443", visitor{})
+		defer o.Close()
+		var sent atomic.Int64
+		go func() {
+			io.WriteString(o, "POST /x HTTP/1.1\r\nHost: u1.test\r\nContent-Length: "+strconv.Itoa(size)+"\r\n\r\n")
+			for piece := []byte(random(64 << 10)); sent.Load() < size; {
+				n, err := o.Write(piece)
+				if sent.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		}()
+		rest(3 * time.Second)
+		if n := sent.Load(); n < 64<<10 || n > 1<<20 {
+			t.Errorf("bytes under way = %d, want some buffers full", n)
+		}
+		r.want(readReply(o.in, "POST"), 200, u, 1)
+		if got.Load() != size {
+			t.Errorf("the upstream got %d bytes, want %d", got.Load(), size)
+		}
+	}, patches(opening(ca, "[u1.test]"), lays("body: {memory: 64KiB, limit: 256KiB}"))...)
+}
+
+// A client that leaves while its call waits ends it: no retry goes out for nobody.
+func TestInterceptedClientThatLeaves(t *testing.T) {
+	ca := newCA(t)
+	for _, two := range []bool{false, true} {
+		t.Run(fmt.Sprintf("h2 %v", two), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				u := r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), answer(503, "", "Retry-After: 3"), answer(200, "ok"))
+				if two {
+					c := r.openH2("u1.test:443")
+					defer c.Close()
+					ctx, leave := context.WithTimeout(r.t.Context(), time.Second)
+					defer leave()
+					c.do(c.request("GET", "/x", "").WithContext(ctx))
+				} else {
+					o := r.open("u1.test:443", visitor{})
+					io.WriteString(o, "GET /x HTTP/1.1\r\nHost: u1.test\r\n\r\n")
+					rest(time.Second)
+					o.Close()
+				}
+				rest(0)
+				if c := r.interceptedCall(); c.Reason != "client_gone" || c.Result != "cancelled" {
+					t.Errorf("the call ended as %s %s, want cancelled, client_gone", c.Result, c.Reason)
+				}
+				rest(5 * time.Second)
+				r.want(reply{}, 0, u, 1)
+			}, opening(ca, "[u1.test]")...)
+		})
+	}
 }
 
 // flood answers with size bytes and counts those that somebody took.
