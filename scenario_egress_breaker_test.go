@@ -291,3 +291,80 @@ func TestBreakersBelongToAnIdentity(t *testing.T) {
 		r.wantMetric(2, "breaker_state", "scope=egress", "host=res") // the worst
 	})
 }
+
+// A tunnel may be the probe of an egress: that its way stands is all that an
+// egress can be asked for.
+func TestTunnelIsAProbeOfAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		r.tunnelEnd("u1.test:443", silentEnd)
+		a := r.exit("10.0.0.1:3128", func(e *exit) {
+			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 5 }
+		})
+		for range 5 {
+			c, _, _ := r.connect("u1.test:443", shop("s1"), "X-Request-Timeout: 0.01")
+			c.Close()
+		}
+		r.wantExit(exitA, "open")
+		r.wantAsked(a, 5)
+		c, _, got := r.connect("u1.test:443", shop("s1"))
+		defer c.Close()
+		r.want(got, 200, nil, 0)
+		r.wantExit(exitA, "closed")
+	})
+}
+
+// Calls that wait for an egress are let go when we shut down.
+func TestShutdownWhileWaitingForAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		r.upstream("u1.test:80", whence)
+		r.exit("10.0.0.1:3128", answers(1, 502))
+		r.cutOff()
+		waiting := r.async(func() reply { return r.get("http://u1.test/", shop("s1")) })
+		rest(100 * time.Millisecond)
+		began := time.Now()
+		r.stop()
+		r.stop = nil
+		got := <-waiting
+		r.want(got, 503, nil, 0)
+		r.wantHeader(got, "X-Retry-Reason", "shutting_down")
+		r.wantHeader(got, "X-Retry-Executed", "no")
+		r.between("time of the shutdown", time.Since(began), 0, time.Second)
+	})
+}
+
+// The switch releases calls that wait for an egress to retry.
+func TestSwitchReleasesRetriesThatWaitForAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		r.upstream("u1.test:80", whence)
+		r.exit("10.0.0.1:3128", answers(1, 502))
+		waiting := r.async(func() reply { return r.get("http://u1.test/", shop("s1")) })
+		rest(time.Second) // two attempts, then the breaker opens
+		if got := r.admin("PUT", "/api/v1/retries", `{"default":"off"}`, nil); got.Status != 200 {
+			t.Fatalf("PUT /api/v1/retries = %d %s", got.Status, got.Body)
+		}
+		got := <-waiting
+		r.want(got, 502, nil, 0)
+		r.wantHeader(got, "X-Retry-Reason", "retries_off")
+		r.between("time of the call", got.Took, time.Second, time.Second)
+	}, []string{"consecutive_failures: 5", "consecutive_failures: 2"})
+}
+
+// A client that leaves while it waits takes its call along.
+func TestClientLeavesWhileWaitingForAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		r.cutOff()
+		c := r.dial()
+		c.Write([]byte(rawRequest("GET", "http://u1.test/", "", shop("s1"))))
+		rest(100 * time.Millisecond)
+		r.wantMetric(1, "waiting", "cause=egress")
+		c.Close()
+		rest(3 * time.Second)
+		r.wantMetric(0, "waiting")
+		r.wantAsked(a, 5)
+		if last := r.last(); last.Reason != "client_gone" {
+			t.Errorf("the call ended as %s, want client_gone", last.Reason)
+		}
+	})
+}

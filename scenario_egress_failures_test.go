@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -41,7 +42,22 @@ var egressFailures = map[string]struct {
 	"socks silent":           {"socks5h", answers(1, egresstest.Hang), false, "egress_timeout", 504},
 	"closes half-way":        {"http", answers(1, egresstest.HangUp), false, "egress_failed", 502},
 	"socks closes half-way":  {"socks5h", answers(1, egresstest.HangUp), false, "egress_failed", 502},
-	"no TLS of an https one": {"https", func(*exit) {}, false, "egress_timeout", 504},
+	"no TLS of an https one": {"https", talksFirst, false, "egress_unreachable", 502},
+}
+
+// talksFirst is a proxy that says what is no TLS before it listens.
+func talksFirst(e *exit) {
+	e.wrap = func(l net.Listener) net.Listener { return &talking{l} }
+}
+
+type talking struct{ net.Listener }
+
+func (l *talking) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		_, err = io.WriteString(c, "220 hello, I speak something else\r\n")
+	}
+	return c, err
 }
 
 // A failure of the egress itself is repeated, whatever the call, since nothing

@@ -343,3 +343,68 @@ func TestEgressOverTLS(t *testing.T) {
 		})
 	}
 }
+
+// Connections of HTTP/2 carry many calls at once, but those of one identity only.
+func TestHTTP2ConnectionsAreNotSharedBetweenExits(t *testing.T) {
+	ca := newCA(t)
+	egressed(t, twoShops, func(r *rig) {
+		u := r.upstreamH2("u1.test:443", ca.certificate("u1.test"), nil, func(c *h2conn, _ int, s h2stream) {
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			c.answer(s.ID, 200, host)
+		})
+		r.exit("10.0.0.1:3128")
+		r.exit("10.0.0.2:1080")
+		froms := map[string]string{"": ourselves, "s1": "10.0.0.1", "s2": "10.0.0.2"}
+		for range 2 {
+			for name, from := range froms {
+				for _, got := range r.together(5, func(int) reply { return r.get("https://u1.test/", shop(name)) }) {
+					r.wantBody(got, from)
+				}
+			}
+		}
+		conns := map[int]bool{}
+		for _, s := range u.streams {
+			conns[s.Conn] = true
+		}
+		if len(conns) < len(froms) || len(u.streams) != 30 {
+			t.Errorf("%d streams on %d connections, want 30 on one or more for each of %d identities", len(u.streams), len(conns), len(froms))
+		}
+	}, trusting(ca))
+}
+
+// A request and its answer go through the egress as they are, whatever their size,
+// and an upgrade becomes a tunnel through it.
+func TestBodiesThroughAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		big := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB
+		r.upstream("u1.test:80", func(s *scripted, c net.Conn, req *request) bool {
+			return answer(200, string(req.Body))(s, c, req)
+		})
+		r.upstream("ws.test:80", func(_ *scripted, c net.Conn, _ *request) bool {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello")
+			io.Copy(c, c)
+			return false
+		})
+		r.exit("10.0.0.1:3128")
+		r.exit("10.0.0.2:1080")
+		for _, name := range []string{"s1", "s2"} {
+			got := r.post("http://u1.test/", big, shop(name))
+			r.want(got, 200, nil, 0)
+			if got.Body != big || got.Err != nil {
+				t.Errorf("the body came back with %d bytes, %v; want the %d that were sent", len(got.Body), got.Err, len(big))
+			}
+			c := r.dial()
+			io.WriteString(c, rawRequest("GET", "http://ws.test/", "", shop(name), "Connection: Upgrade", "Upgrade: websocket"))
+			in := bufio.NewReader(c)
+			if head := responseHead(t, in); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+				t.Errorf("the upgrade got %q", head)
+			}
+			io.WriteString(c, " world")
+			said := make([]byte, 11)
+			if _, err := io.ReadFull(in, said); string(said) != "hello world" {
+				t.Errorf("read %q, %v, want hello world", said, err)
+			}
+			c.Close()
+		}
+	})
+}
