@@ -304,3 +304,42 @@ func TestEgressThatIsOurselves(t *testing.T) {
 		})
 	}
 }
+
+// A body too large to keep is sent once, but while an egress fails none of it is
+// used.
+func TestStreamedBodyWaitsForTheEgress(t *testing.T) {
+	egressed(t, "body: {memory: 1KiB, limit: 2KiB, hold: 1KiB}\n"+twoShops, func(r *rig) {
+		body := strings.Repeat("x", 8<<10)
+		u := r.upstream("u1.test:80", whence)
+		r.exit("10.0.0.1:3128", func(e *exit) {
+			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 2 }
+		})
+		got := r.post("http://u1.test/", body, shop("s1"))
+		r.want(got, 200, u, 1)
+		r.wantEnd("recovered", "ok", 3)
+		if n := len(u.seen()[0].Body); n != len(body) {
+			t.Errorf("body at the upstream = %d bytes, want %d", n, len(body))
+		}
+	})
+}
+
+// A keyed call that failed by its egress frees its key: nothing was done.
+func TestKeyIsFreeAfterEgressFailures(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		u := r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		got := r.post("http://u1.test/", "{}", shop("s1"), "X-Idempotency-Key: k")
+		r.want(got, 502, u, 0)
+		r.wantHeader(got, "X-Retry-Executed", "no")
+		r.wantHeader(got, "X-Retry-Advice", "repeat")
+		a.down()
+		a.config.Answer = nil
+		a.up()
+		got = r.post("http://u1.test/", "{}", shop("s1"), "X-Idempotency-Key: k")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Count", "4") // of earlier attempts on the record
+		got = r.post("http://u1.test/", "{}", shop("s1"), "X-Idempotency-Key: k")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "Idempotency-Replayed", "true")
+	}, breakerOff)
+}

@@ -116,6 +116,7 @@ egress:
 				r.wantBody(r.origin("GET", "localhost", "/free/x", ""), ourselves)
 				r.wantBody(r.get("http://free.test/"), ourselves)
 				r.want(reply{}, 0, free, 2)
+				r.want(r.get("http://retryproxy.internal/calls/none"), 404, nil, 0) // we ourselves are no destination
 			}, trusting(ca))
 		})
 	}
