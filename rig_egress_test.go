@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/netip"
 	"strings"
@@ -221,20 +220,10 @@ func bubbleEnv(t *testing.T, env map[string]string, keys string, f func(*rig)) {
 // reload puts other keys over the configuration of the cases into force.
 func (r *rig) reload(keys string, patch ...string) {
 	r.t.Helper()
-	patch = append(lays(keys), patch...)
-	text := caseConfig
-	for i := 0; i+1 < len(patch); i += 2 {
-		text = strings.Replace(text, patch[i], patch[i+1], 1)
-	}
-	r.app.parse = parseText2
-	if err := r.app.apply([]byte(text)); err != nil {
-		r.t.Fatal(err)
-	}
+	r.applies(append(lays(keys), patch...)...)
 }
 
-func parseText2(data []byte) (*config.Config, error) { return parseText(string(data)) }
-
-// call is a call as the admin API shows it.
+// shownCall is a call as the admin API shows it.
 type shownCall struct {
 	ID, State, Cause, Reason, Detail string
 	NextAt                           *time.Time `json:"next_at"`
@@ -283,10 +272,3 @@ func (r *rig) wantExit(name, state string) {
 
 // shop is the header of a shop.
 func shop(name string) string { return "X-Shop-Id: " + name }
-
-// trustedBy is what a client that trusts ca has.
-func trustedBy(ca *authority) *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
-	return pool
-}

@@ -368,3 +368,20 @@ func TestClientLeavesWhileWaitingForAnEgress(t *testing.T) {
 		}
 	})
 }
+
+// slots.max_wait bounds all waits for an egress together.
+func TestMaxWaitCountsAllWaitsForAnEgress(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		r.cutOff()
+		all := r.together(5, func(int) reply { return r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3") })
+		if n := statuses(all); n[502] != 1 || n[503] != 4 {
+			t.Errorf("answers = %v, want 502 for the probe and 503 for the others", n)
+		}
+		for _, got := range all {
+			r.between("time of a call", got.Took, 2*time.Second, 2*time.Second) // another 2 s would be 4
+		}
+		r.wantAsked(a, 6)
+	}, []string{"max_in_flight: 100", "max_in_flight: 100, max_wait: 3s"}, []string{"deadline: 6s", "deadline: 60s"})
+}

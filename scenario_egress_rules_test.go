@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -137,9 +136,7 @@ func TestOpenedTunnelsLeaveByTheEgress(t *testing.T) {
 				defer c.Close()
 				r.want(got, 200, nil, 0)
 				r.wantAsked(a, 0) // nothing is dialled before there is a request
-				ours := x509.NewCertPool()
-				ours.AppendCertsFromPEM(r.app.ways.ca.PEM())
-				tc := tls.Client(c, &tls.Config{RootCAs: ours, ServerName: "u1.test"})
+				tc := tls.Client(c, &tls.Config{RootCAs: r.ours(), ServerName: "u1.test"})
 				defer tc.Close()
 				in := bufio.NewReader(tc)
 				got = r.inside(tc, in, "GET /x HTTP/1.1\r\nHost: u1.test\r\n\r\n")
