@@ -84,10 +84,17 @@ func wantNothingLeft(t *testing.T, goroutines, descriptors int) {
 	}
 }
 
-// openFiles counts our descriptors; 0 where the system does not tell.
-func openFiles() int {
+// openFiles counts our descriptors; 0 where the system does not tell. Pipes are
+// left out: those of copies in the kernel are kept for the next one by the
+// runtime, and go with a garbage collection.
+func openFiles() (n int) {
 	list, _ := os.ReadDir("/proc/self/fd")
-	return len(list)
+	for _, f := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && !strings.HasPrefix(to, "pipe:") {
+			n++
+		}
+	}
+	return n
 }
 
 func TestCase_RS_01_E2E_FailingAnswersLeakNothing(t *testing.T) {

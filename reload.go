@@ -52,10 +52,17 @@ func (a *app) apply(data []byte) error {
 	a.front.Configure(clientLimits(next))
 	a.up.SetTLS(&tls.Config{RootCAs: next.TLS.Roots()})
 	a.proxy.Apply(settings)
-	a.up.CloseIdle() // connections are judged by the rules under which they were made
+	if !reflect.DeepEqual(reach(a.config()), reach(next)) {
+		a.up.CloseIdle() // connections are judged by the rules under which they were made
+	}
 	a.ways = w
 	a.cfg.Store(next)
 	return nil
+}
+
+// reach are the parts of a configuration that say which connections may be made.
+func reach(cfg *config.Config) []any {
+	return []any{cfg.Destinations, cfg.TLS, cfg.Routes, cfg.Egress}
 }
 
 // reported tells log and metrics what a reload did.

@@ -385,3 +385,21 @@ func TestMaxWaitCountsAllWaitsForAnEgress(t *testing.T) {
 		r.wantAsked(a, 6)
 	}, []string{"max_in_flight: 100", "max_in_flight: 100, max_wait: 3s"}, []string{"deadline: 6s", "deadline: 60s"})
 }
+
+// An operator's reset lets go who waits for the egress.
+func TestResetOfAnEgressWakesWaitingCalls(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		u := r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		r.cutOff()
+		a.down()
+		a.config.Answer = nil
+		a.up()
+		waiting := r.async(func() reply { return r.get("http://u1.test/", shop("s1")) })
+		rest(100 * time.Millisecond)
+		r.admin("POST", "/api/v1/breakers/"+url.PathEscape("egress:"+exitA)+"/reset", "", nil)
+		got := <-waiting
+		r.want(got, 200, u, 1)
+		r.between("time of the call", got.Took, 100*time.Millisecond, 100*time.Millisecond)
+	})
+}

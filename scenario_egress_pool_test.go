@@ -243,3 +243,25 @@ func TestShopsKeepTheirAddresses(t *testing.T) {
 		r.close()
 	})
 }
+
+// Two users of one proxy in a pool are two identities: that one is refused says
+// nothing about the other, and they can be told apart.
+func TestUsersOfOneProxyInAPool(t *testing.T) {
+	const rules = `egress:
+  - {name: acc, match: {shop: "*"}, pool: ["http://one:pw@10.0.0.1:3128", "http://two:pw@10.0.0.1:3128"], on_failure: next}`
+	egressed(t, rules, func(r *rig) {
+		u := r.upstream("u1.test:80", whence)
+		r.exit("10.0.0.1:3128", demands("two", "pw"))
+		for i := range 40 {
+			name := shop("s" + string(rune('A'+i)))
+			r.want(r.post("http://u1.test/", "{}", name), 200, u, i+1)
+		}
+		lines := r.logged("egress moved")
+		if len(lines) == 0 || lines[0]["from"] == lines[0]["to"] {
+			t.Errorf("logged moves = %.300v, want them from one to the other", lines)
+		}
+		if n := len(r.exits()); n != 2 {
+			t.Errorf("breakers = %v, want one for each user", r.exits())
+		}
+	})
+}

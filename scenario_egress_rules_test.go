@@ -341,3 +341,17 @@ func TestReloadKeepsTheBreakerOfAnEgress(t *testing.T) {
 		r.wantExit(exitA, "open")
 	})
 }
+
+// An exit whose rule did not change keeps its connections over a reload.
+func TestReloadKeepsConnectionsOfAnExit(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		u := r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128")
+		r.want(r.get("http://u1.test/", shop("s1")), 200, u, 1)
+		r.reload(twoShops, "max_retries: 3", "max_retries: 2")
+		r.want(r.get("http://u1.test/", shop("s1")), 200, u, 2)
+		if u.connections() != 1 || a.asked() != 1 {
+			t.Errorf("connections = %d, asked %d times; want the old one to serve on", u.connections(), a.asked())
+		}
+	})
+}

@@ -16,12 +16,26 @@ const exitEntries = 4096
 type Exits struct {
 	mu      sync.Mutex
 	config  Config
-	entries *simplelru.LRU[string, *Host]
+	entries *simplelru.LRU[string, *exit]
+}
+
+// exit is the breaker of one identity.
+type exit struct {
+	Host
+	closed chan struct{} // closed when the breaker does; nil: nobody waits for that
+}
+
+// wake lets go who waits for the breaker to close.
+func (x *exit) wake() {
+	if x.closed != nil {
+		close(x.closed)
+		x.closed = nil
+	}
 }
 
 // NewExits returns the table with every breaker closed.
 func NewExits(config Config) *Exits {
-	entries, err := simplelru.NewLRU[string, *Host](exitEntries, nil)
+	entries, err := simplelru.NewLRU[string, *exit](exitEntries, func(_ string, x *exit) { x.wake() })
 	if err != nil {
 		panic("bug: " + err.Error()) // only a size below 1 fails
 	}
@@ -42,12 +56,27 @@ func (e *Exits) Allow(name string, now time.Time) (ok bool, at time.Time) {
 }
 
 // askLocked gives a date even while a probe is in flight, whose end nobody knows.
-func (e *Exits) askLocked(h *Host, now time.Time) (ok bool, at time.Time) {
+func (e *Exits) askLocked(h *exit, now time.Time) (ok bool, at time.Time) {
 	ok, at = h.Allow(now)
 	if !ok && at.IsZero() {
 		at = now.Add(max(e.config.Open, time.Millisecond))
 	}
 	return ok, at
+}
+
+// Closed is closed when the breaker of an exit that does not let attempts go
+// does: whoever waits for its date can ask at once. nil: there is nothing to wait for.
+func (e *Exits) Closed(name string) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x, found := e.entries.Get(name)
+	if !found || x.state == Closed {
+		return nil
+	}
+	if x.closed == nil {
+		x.closed = make(chan struct{})
+	}
+	return x.closed
 }
 
 // Enter books an attempt, to be reported with its pass, if it may go now. While
@@ -57,8 +86,7 @@ func (e *Exits) Enter(name string, timeout time.Duration, now time.Time) (p Pass
 	defer e.mu.Unlock()
 	h, found := e.entries.Get(name)
 	if !found {
-		host := NewHost(name, e.config)
-		h = &host
+		h = &exit{Host: NewHost(name, e.config)}
 		e.entries.Add(name, h)
 	}
 	h.Expire(now)
@@ -66,7 +94,7 @@ func (e *Exits) Enter(name string, timeout time.Duration, now time.Time) (p Pass
 		return p, false, at, nil
 	}
 	p, event = h.Start(timeout, now)
-	return p, true, time.Time{}, exitEvent(event)
+	return p, true, time.Time{}, h.told(event)
 }
 
 // Report takes the result of an attempt that entered.
@@ -74,7 +102,7 @@ func (e *Exits) Report(name string, p Pass, r Result, now time.Time) *Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if h, found := e.entries.Get(name); found {
-		return exitEvent(h.Report(p, r, now))
+		return h.told(h.Report(p, r, now))
 	}
 	return nil
 }
@@ -84,7 +112,7 @@ func (e *Exits) Reset(name string, now time.Time) *Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if h, found := e.entries.Get(name); found {
-		return exitEvent(h.Reset(now))
+		return h.told(h.Reset(now))
 	}
 	return nil
 }
@@ -118,9 +146,14 @@ func (e *Exits) Used(now time.Time) []ExitStatus {
 	return all
 }
 
-func exitEvent(e *Event) *Event {
-	if e != nil {
-		e.Scope = "egress"
+// told names the change of an exit, and wakes who waits for it.
+func (x *exit) told(e *Event) *Event {
+	if e == nil {
+		return nil
+	}
+	e.Scope = "egress"
+	if e.To == Closed {
+		x.wake()
 	}
 	return e
 }

@@ -67,3 +67,35 @@ func TestExitsResetAndConfigure(t *testing.T) {
 		t.Error("Allow after one failure of two = false, want true")
 	}
 }
+
+// Who waits for an exit to recover is told at once, however it came about.
+func TestExitsTellOfTheEnd(t *testing.T) {
+	now := time.Date(2026, 12, 1, 2, 0, 0, 0, time.UTC)
+	e := NewExits(Config{ConsecutiveFailures: 1, MinCalls: 20, Window: 10 * time.Second, Open: time.Second, OpenMax: time.Second})
+	told := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	if e.Closed("a") != nil {
+		t.Error("Closed of an unknown exit is a channel, want nil")
+	}
+	p, _, _, _ := e.Enter("a", time.Minute, now)
+	e.Report("a", p, Failed, now)
+	one, two := e.Closed("a"), e.Closed("a")
+	if told(one) {
+		t.Fatal("Closed is closed while the breaker is open")
+	}
+	now = now.Add(time.Second)
+	p, _, _, _ = e.Enter("a", time.Minute, now)
+	if told(one) {
+		t.Error("Closed is closed by a probe that is not over")
+	}
+	e.Report("a", p, Alive, now)
+	if !told(one) || !told(two) || e.Closed("a") != nil {
+		t.Error("not all who waited were told that the breaker closed")
+	}
+}

@@ -1,11 +1,16 @@
 package egress
 
+import "strconv"
+
 // identity is what makes an exit another one.
 type identity struct {
 	rule  string
 	proxy Proxy // user and password as they are sent
 	// shop and taskType are shown; empty when the user name does not hold them.
 	shop, taskType string
+	// place is where the proxy stands in its pool, from 1, when others there have
+	// the same address.
+	place int
 }
 
 // Exit is an egress proxy under one user name. There is one value for each, so
@@ -18,6 +23,10 @@ type Exit struct {
 func newExit(i identity) *Exit {
 	e := &Exit{identity: i, id: i.rule + "/" + i.proxy.addr()}
 	e.name = i.rule + " (" + i.proxy.addr()
+	if i.place > 0 {
+		e.name += ", member " + strconv.Itoa(i.place)
+		e.id += "#" + strconv.Itoa(i.place)
+	}
 	if i.shop != "" {
 		e.name += ", shop " + i.shop
 	}

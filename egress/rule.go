@@ -58,6 +58,17 @@ func newRule(r Rule, keep func(identity) *Exit) *rule {
 	return c
 }
 
+// place tells a member from others at its address; 0: there are none.
+func (r *rule) place(i int) int {
+	addr := r.proxies[i].addr()
+	for j := range r.proxies {
+		if j != i && r.proxies[j].addr() == addr {
+			return i + 1
+		}
+	}
+	return 0
+}
+
 // exits are the rule's for a call, in order.
 func (r *rule) exits(t *Table, shop, taskType string) []*Exit {
 	switch {
@@ -89,7 +100,7 @@ func (r *rule) exit(t *Table, i int, shop, taskType string) *Exit {
 
 // identity is that of proxy i for a call with these labels.
 func (r *rule) identity(i int, shop, taskType string) identity {
-	id := identity{rule: r.name, proxy: r.proxies[i]}
+	id := identity{rule: r.name, proxy: r.proxies[i], place: r.place(i)}
 	user := r.users[i].user
 	id.proxy.User = user.render(shop, taskType)
 	id.proxy.Password = r.users[i].password.render(shop, taskType)

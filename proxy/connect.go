@@ -21,16 +21,15 @@ const (
 // CONNECT host:80 for http targets.
 func (x *exchange) splice(up net.Conn) {
 	x.release()
-	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
-	if err != nil {
+	blind := x.accepted != nil // its first bytes were looked at
+	if !x.acceptConnect() {
 		up.Close()
 		return
 	}
-	x.outcome.status = 200
 	began := time.Now()
 	defer func() { x.away += time.Since(began) }()
-	t := &tunnel{client: client, up: up, idle: x.set.TunnelIdle}
-	if x.hops[x.hop].target.Port != 443 {
+	t := &tunnel{client: x.accepted, up: up, idle: x.set.TunnelIdle}
+	if !blind && x.hops[x.hop].target.Port != 443 {
 		if head := t.sniff(); head != nil {
 			up.Close()
 			x.serveInside(&prefixed{Conn: t.client, head: head}, "http", nil)
@@ -39,6 +38,20 @@ func (x *exchange) splice(up net.Conn) {
 	}
 	x.opaque()
 	x.outcome.bytes = t.join()
+}
+
+// acceptConnect answers a CONNECT unless that was done; false: the client is gone.
+func (x *exchange) acceptConnect() bool {
+	if x.accepted != nil {
+		return true
+	}
+	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
+	if err != nil {
+		x.outcome.decision = stop("client_gone")
+		return false
+	}
+	x.accepted, x.outcome.status = client, 200
+	return true
 }
 
 // opaque counts a tunnel that we cannot look into, and says so once per host.

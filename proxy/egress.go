@@ -56,6 +56,7 @@ func (h *hop) exitName() string {
 // does not fit, and the turn says so.
 func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 	h := &x.hops[x.hop]
+	x.exitClosed = nil
 	if h.out() == nil {
 		return true
 	}
@@ -77,6 +78,21 @@ func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 	x.atGate += at.Sub(from) // a gate of its own kind: slots.max_wait bounds both
 	c.MaxWait -= at.Sub(from)
 	c.NotBefore, c.Cause = at, causeEgress
+	x.exitAt, x.exitClosed = at, x.p.Exits.Closed(h.exitName())
+	return true
+}
+
+// leaveForExit gives a place up that was taken for the date of an exit which has
+// recovered; true: the answer came first.
+func (x *exchange) leaveForExit(ticket *limiter.Ticket) (answered bool) {
+	now := time.Now()
+	x.exitClosed = nil
+	x.atGate -= max(x.exitAt.Sub(now), 0)
+	answer := x.p.Limiter.Leave(ticket, now)
+	if answer.Refused == limiter.RefusedLeft {
+		return false
+	}
+	x.turn = answer
 	return true
 }
 
@@ -114,6 +130,8 @@ func (x *exchange) reportExit(t *tried, now time.Time) {
 	}
 	result := breaker.Excluded
 	switch {
+	case t.Outcome.Fault == classify.FaultEgressDenied:
+		result = breaker.Alive // it answers: the rule is about this destination
 	case t.verdict.EgressFault:
 		result = breaker.Failed
 	case t.Outcome.Phase >= classify.PhaseTLS:

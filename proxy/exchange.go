@@ -26,6 +26,8 @@ type exchange struct {
 	call *inbound.Call
 	id   string
 
+	accepted net.Conn // CONNECT: the client's side, when it was answered before the dial
+
 	// Who and where, settled at the door.
 	mode       string
 	user       access.User
@@ -67,7 +69,11 @@ type exchange struct {
 	atGate  time.Duration
 	grant   limiter.Grant
 	permit  breaker.Pass // of the exit, for the attempt in flight
-	kept    *kept        // newest complete answer of an earlier attempt
+	// While the call waits for its exit: what tells that it recovered, and the
+	// date until when it would wait otherwise.
+	exitClosed <-chan struct{}
+	exitAt     time.Time
+	kept       *kept // newest complete answer of an earlier attempt
 
 	// What came of it.
 	outcome outcome
@@ -170,24 +176,25 @@ func (x *exchange) prepare() {
 // retry the tokens, and the exit.
 func (x *exchange) await() {
 	since := time.Now()
-	for x.takeTurn(); x.turn.Refused == "" && !x.enterExit(time.Now()); {
-		x.takeTurn() // another probe was quicker
+	for !x.takeTurn() || x.turn.Refused == "" && !x.enterExit(time.Now()) {
+		// The exit recovered before its date, or another probe was quicker.
 	}
 	x.waited(since)
 }
 
-// takeTurn waits for one answer of the gate.
-func (x *exchange) takeTurn() {
+// takeTurn waits for one answer of the gate; false: it is to be asked again.
+func (x *exchange) takeTurn() bool {
 	ticket := x.ask(time.Now())
 	if ticket == nil {
-		return
+		return true
 	}
 	x.show(stateWaiting, ticket)
 	x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
 	x.p.crowd.join()
-	x.wait(ticket)
+	answered := x.wait(ticket)
 	x.p.crowd.leave()
 	x.show(stateRunning, nil)
+	return answered
 }
 
 // ask claims a turn; without a ticket the answer is there at once.
@@ -217,27 +224,30 @@ func (x *exchange) claimOf(next Decision) limiter.Claim {
 	}
 }
 
-// wait sleeps until the ticket is answered or nobody wants the call any more.
-func (x *exchange) wait(ticket *limiter.Ticket) {
+// wait sleeps until the ticket is answered or nobody wants the call any more;
+// false: its place was given up because the exit that it waits for recovered.
+func (x *exchange) wait(ticket *limiter.Ticket) (answered bool) {
 	gone := x.call.Context().Done()
 	for {
 		select {
 		case <-ticket.Ready():
 			if gone == nil && !x.wanted() {
 				x.leave(ticket, "client_gone") // so did the others
-				return
+				return true
 			}
 			x.turn = ticket.Answer()
-			return
+			return true
+		case <-x.exitClosed:
+			return x.leaveForExit(ticket)
 		case <-gone:
 			if !x.wanted() {
 				x.leave(ticket, "client_gone")
-				return
+				return true
 			}
 			gone = nil // others wait for this key
 		case <-x.p.draining:
 			x.leave(ticket, "shutting_down")
-			return
+			return true
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"retryproxy/inbound"
 	"retryproxy/intercept"
-	"retryproxy/message"
 	"retryproxy/upstream"
 )
 
@@ -55,12 +54,11 @@ func (x *exchange) open() {
 		x.refuse(x.unreachable(err))
 		return
 	}
-	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
-	if err != nil {
-		x.outcome.decision = stop("client_gone")
+	if !x.acceptConnect() {
 		return
 	}
-	x.outcome.status, x.outcome.decision = 200, Decision{Do: Deliver, Reason: "ok"}
+	client := x.accepted
+	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	began := time.Now()
 	defer func() { x.away += time.Since(began) }()
 	t := &tunnel{client: client, idle: x.set.TunnelIdle}
@@ -130,17 +128,12 @@ func (x *exchange) refused(err error) {
 	}
 }
 
-// passBlind joins both sides of a tunnel whose bytes are neither TLS nor HTTP.
+// passBlind joins the tunnel with its host after all, as any other tunnel: what
+// is in it is neither TLS nor HTTP.
 func (x *exchange) passBlind(c net.Conn) {
-	up, res := x.p.Upstream.Tunnel(x.call.Context(), x.hops[0].target, x.policy.ConnectTimeout)
-	if up == nil {
-		c.Close()
-		x.outcome.decision, x.outcome.detail = stop("attempts_exhausted"), res.Outcome.Detail
-		return
-	}
-	x.opaque()
-	t := &tunnel{client: c, up: up, idle: x.set.TunnelIdle}
-	x.outcome.bytes = t.join()
+	x.accepted, x.begun = c, time.Now()
+	x.run()
+	c.Close()
 }
 
 // serveInside serves what was found inside the tunnel, until its end.

@@ -59,13 +59,11 @@ func (x *exchange) answerInternal() {
 
 // openInternal serves the plain HTTP in a tunnel to the name that is ours.
 func (x *exchange) openInternal() {
-	client, err := x.call.AcceptConnect(message.Fields{{Name: hCallID, Value: x.id}})
-	if err != nil {
-		x.outcome.decision = stop("client_gone")
+	if !x.acceptConnect() {
 		return
 	}
-	x.outcome.status, x.outcome.decision = 200, Decision{Do: Deliver, Reason: "ok"}
-	x.serveInside(client, "http", nil)
+	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
+	x.serveInside(x.accepted, "http", nil)
 }
 
 // answersItself answers what is for retryproxy.internal, OPTIONS * about this server, and OPTIONS and TRACE whose
