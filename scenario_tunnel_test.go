@@ -16,6 +16,7 @@ func TestRequestsInATunnelForAnotherTarget(t *testing.T) {
 		"GET http://u2.test/x HTTP/1.1\r\nHost: u1.test\r\n\r\n",
 		"GET http://u1.test:7000/x HTTP/1.1\r\nHost: u1.test:7000\r\n\r\n",
 		"GET /x HTTP/1.1\r\nHost: u2.test\r\n\r\n",
+		"CONNECT u1.test:80 HTTP/1.1\r\nHost: u1.test:80\r\n\r\n",
 		"CONNECT u2.test:443 HTTP/1.1\r\nHost: u2.test:443\r\n\r\n",
 		"CONNECT u1.test:443 HTTP/1.1\r\nHost: u1.test:443\r\n\r\n",
 	} {

@@ -46,10 +46,6 @@ func (x *exchange) pinner() string {
 // full path, connecting included. A certificate is made only for a host that the
 // client may reach.
 func (x *exchange) open() {
-	if x.call.Tunnel != nil { // each would be served on the stack of the one around it
-		x.refuse(refuse("bad_request", "a tunnel inside a tunnel is not opened"))
-		return
-	}
 	if err := x.p.Upstream.Check(x.call.Context(), x.hops[0].target); err != nil {
 		x.refuse(x.unreachable(err))
 		return
@@ -144,7 +140,13 @@ func (x *exchange) serveInside(c net.Conn, scheme string, flaw *inbound.Bad) {
 		Scheme: scheme, Flaw: flaw,
 	}
 	x.p.Inside(c, x.call, t)
-	if scheme == "https" && t.Requests.Load() > 0 {
+	switch {
+	case scheme != "https":
+	case t.Requests.Load() > 0:
 		x.p.Pins.Accepted(x.pinner(), x.hops[0].host, time.Now())
+	default: // some say no only after the handshake; TLS says again what it heard last
+		if _, err := c.Read(make([]byte, 1)); intercept.Refused(err) {
+			x.refused(err)
+		}
 	}
 }

@@ -49,6 +49,9 @@ func (x *exchange) route() *refusal {
 	switch x.call.Form {
 	case inbound.Authority:
 		x.mode = "connect"
+		if x.call.Tunnel != nil { // each would be served on the stack of the one around it
+			return refuse("bad_request", "a request in a tunnel cannot ask for another tunnel")
+		}
 		if r := x.direct("tcp", r.Authority, ""); r != nil {
 			return r
 		}

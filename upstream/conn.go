@@ -14,6 +14,8 @@ type conn struct {
 	client *Client
 	parked parked // its place in the pool while idle
 	host   *host
+	raw    net.Conn // the TCP connection below nc
+	broken bool     // an attempt failed on it
 	nc     net.Conn
 	sock   *socket // of the TCP connection below; nil: it has no descriptor
 	bare   bool    // nc is that TCP connection, with no TLS or proxy in between
@@ -37,7 +39,7 @@ var longAgo = time.Unix(1, 0)
 
 // newConn takes over what was opened.
 func newConn(c *Client, t *Target, o *opened) *conn {
-	cn := &conn{client: c, nc: o.nc, sock: socketOf(o.raw), bare: o.nc == o.raw, remote: o.remote, ctx: context.Background()}
+	cn := &conn{client: c, nc: o.nc, raw: o.raw, sock: socketOf(o.raw), bare: o.nc == o.raw, remote: o.remote, ctx: context.Background()}
 	cn.parked = parked{target: *t, conn: cn}
 	cn.cut = cn.interrupt
 	c.live.Add(1)
@@ -195,9 +197,14 @@ func (cn *conn) release(reuse bool) {
 	cn.client.pool.keep(cn)
 }
 
-// close closes for good.
+// close closes for good. A broken connection is closed below TLS, whose goodbye
+// would wait up to five seconds for a peer that takes nothing.
 func (cn *conn) close() {
-	_ = cn.nc.Close()
+	if cn.broken {
+		_ = cn.raw.Close()
+	} else {
+		_ = cn.nc.Close()
+	}
 	cn.client.live.Add(-1)
 	cn.client.pool.unregister(cn)
 }

@@ -68,6 +68,7 @@ func (x *exchange) fail(fault classify.Fault, err error) Result {
 		x.phase, fault = classify.PhaseNone, classify.FaultLocal
 	}
 	fault = x.a.Target.blame(x.phase, fault)
+	x.cn.broken = true
 	x.cn.release(false)
 	why := detail(x.cn.at(), err)
 	if fault == classify.FaultBody {

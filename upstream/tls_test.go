@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"retryproxy/classify"
 )
 
 // identity is a certificate for u1.test and 127.0.0.1, and a pool that trusts it.
@@ -67,6 +69,20 @@ func addrs(port uint16, texts ...string) (out []netip.AddrPort) {
 		out = append(out, netip.AddrPortFrom(netip.MustParseAddr(text), port))
 	}
 	return out
+}
+
+// A peer that takes nothing does not hold an attempt up by not taking our goodbye
+// either.
+func TestStalledUploadOverTLSEndsInTime(t *testing.T) {
+	s := newTLSScript(t, nil, func(p *peer) { p.until("\r\n\r\n"); <-p.t.Context().Done() })
+	c := client(t, trusting())
+	a := attempt(s.tlsTarget(), "POST", "/", endless())
+	a.BodyIdle = 50 * time.Millisecond
+	began := time.Now()
+	check(t, c.Send(t.Context(), a), classify.PhaseSent, classify.FaultTimeout)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("Send took %v, want little more than %v", took, a.BodyIdle)
+	}
 }
 
 func TestTicketsForget(t *testing.T) {
