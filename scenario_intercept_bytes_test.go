@@ -258,3 +258,20 @@ func TestLargeHeadersInside(t *testing.T) {
 		r.wantDials(0)
 	}, opening(ca, "[u1.test]")...)
 }
+
+// An upstream that takes nothing does not hold the end of a call up by not taking
+// our goodbye either: TLS would wait five seconds for that.
+func TestStalledUploadOverTLSEndsInTime(t *testing.T) {
+	ca := newCA(t)
+	bubble(t, func(r *rig) {
+		cert := ca.certificate("u1.test")
+		r.tunnelEnd("u1.test:443", func(raw net.Conn) {
+			c := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{cert}})
+			_ = c.Handshake()
+			rest(100 * time.Second)
+		})
+		got := r.post("https://u1.test/", strings.Repeat("x", 30<<20))
+		r.want(got, 504, nil, 0)
+		r.between("time of the call", got.Took, 6*time.Second, 6*time.Second) // the deadline
+	}, patches(plain, trusting(ca))...)
+}

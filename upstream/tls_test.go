@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"retryproxy/classify"
 )
 
 // identity is a certificate for u1.test and 127.0.0.1, and a pool that trusts it.
@@ -69,20 +67,6 @@ func addrs(port uint16, texts ...string) (out []netip.AddrPort) {
 		out = append(out, netip.AddrPortFrom(netip.MustParseAddr(text), port))
 	}
 	return out
-}
-
-// A peer that takes nothing does not hold an attempt up by not taking our goodbye
-// either.
-func TestStalledUploadOverTLSEndsInTime(t *testing.T) {
-	s := newTLSScript(t, nil, func(p *peer) { p.until("\r\n\r\n"); <-p.t.Context().Done() })
-	c := client(t, trusting())
-	a := attempt(s.tlsTarget(), "POST", "/", endless())
-	began := time.Now()
-	a.Deadline = began.Add(50 * time.Millisecond)
-	check(t, c.Send(t.Context(), a), classify.PhaseSent, classify.FaultTimeout)
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("Send took %v, want little more than 50 ms", took)
-	}
 }
 
 func TestTicketsForget(t *testing.T) {
