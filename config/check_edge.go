@@ -246,8 +246,10 @@ func (c *checker) hostPattern(path, pattern string) {
 
 // isHost says whether s is an address or looks like a name.
 func isHost(s string) bool {
-	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return addr.Zone() == ""
+	inner, opened := strings.CutPrefix(s, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	if addr, err := netip.ParseAddr(inner); err == nil {
+		return addr.Zone() == "" && opened == closed && (addr.Is6() || !opened)
 	}
 	s = strings.TrimSuffix(s, ".")
 	return s != "" && len(s) <= 253 && !strings.Contains(s, "..") && s[0] != '.' &&

@@ -91,6 +91,13 @@ func (c *checker) pool(path string, e *Egress) {
 // braces is a placeholder, right or wrong.
 var braces = regexp.MustCompile(`\{[^{}]*\}`)
 
+// half is a placeholder with one brace only. Other single braces are text: a
+// password may well have one, and there is no other way to write it.
+var half = regexp.MustCompile(`\{(?:shop|task_type)|(?:shop|task_type)\}`)
+
+// halfName is the same for a user, where any name beside a brace is meant as one.
+var halfName = regexp.MustCompile(`\{[A-Za-z]|[A-Za-z]\}`)
+
 const (
 	longestLogin = 255 // what SOCKS5 can carry, RFC 1929 section 2
 	leastLabel   = 34  // what a label is shortened to at most
@@ -129,10 +136,13 @@ func (c *checker) credential(path, what, scheme, value string) {
 			break
 		}
 	}
+	rest := braces.ReplaceAllString(value, "")
 	switch {
+	case half.MatchString(rest), what == "user" && halfName.MatchString(rest):
+		c.fail(path, "the %s holds a brace without the other one; a placeholder is {shop} or {task_type}", what)
 	case strings.ContainsFunc(value, unicode.IsControl):
 		c.fail(path, "the %s holds a control character", what)
-	case len(names) > 0 && len(braces.ReplaceAllString(value, ""))+leastLabel*len(names) > longestLogin:
+	case len(names) > 0 && len(rest)+leastLabel*len(names) > longestLogin:
 		c.fail(path, "the %s leaves no room for its placeholders: all may be %d bytes, %d for each of them", what, longestLogin, leastLabel)
 	case isSOCKS(scheme) && len(value) > longestLogin:
 		c.fail(path, "the %s is longer than the %d bytes that SOCKS5 takes", what, longestLogin)

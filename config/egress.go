@@ -61,7 +61,8 @@ var proxyPorts = map[string]uint16{"http": 80, "https": 443, "socks5": 1080, "so
 // password, and where that begins is not sure in a URL that cannot be read.
 var (
 	errProxyURL  = errors.New("want direct or a URL such as socks5h://user:password@10.0.0.1:1080; schemes are http, https, socks5 and socks5h")
-	errProxyHost = errors.New("want a host and a port after the user, without a path; an IPv6 address stands in brackets")
+	errProxyHost = errors.New("want a host and a port after the user; an IPv6 address stands in brackets")
+	errProxyPath = errors.New("a proxy's URL ends after the port: it has no path and no query")
 	errProxyPort = errors.New("the port must be from 1 to 65535")
 	errProxyUser = errors.New("a % in user or password must be written %25; under user and password they stand as they are")
 )
@@ -210,6 +211,9 @@ func (e *Endpoint) setUser(userinfo string) bool {
 
 // setAddress reads host:port, the port only where it is there.
 func (e *Endpoint) setAddress(address string) error {
+	if strings.ContainsAny(address, "/?#") {
+		return errProxyPath
+	}
 	host := address
 	if i := strings.LastIndexByte(address, ':'); i > strings.LastIndexByte(address, ']') {
 		port, err := strconv.ParseUint(address[i+1:], 10, 16)

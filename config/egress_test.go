@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -54,8 +55,8 @@ func TestParseProxyURLRefuses(t *testing.T) {
 		"http://":                  errProxyHost,
 		"http://u:p@":              errProxyHost,
 		"http://:80":               errProxyHost,
-		"http://a.test/p":          errProxyHost,
-		"http://a.test?q":          errProxyHost,
+		"http://a.test/p":          errProxyPath,
+		"http://a.test?q":          errProxyPath,
 		"http://a b":               errProxyHost,
 		"http://::1:80":            errProxyHost,
 		"http://[10.0.0.1]:80":     errProxyHost,
@@ -66,7 +67,9 @@ func TestParseProxyURLRefuses(t *testing.T) {
 		"http://a.test:0":          errProxyPort,
 		"http://a.test:65536":      errProxyPort,
 		"http://a.test:":           errProxyPort,
-		"http://a.test:80/p":       errProxyPort,
+		"http://a.test:80/p":       errProxyPath,
+		"http://u:p@a.test:80/p":   errProxyPath,
+		"http://a.test:80#f":       errProxyPath,
 		"http://u%:p@a.test":       errProxyUser,
 		"http://u:%zz@a.test":      errProxyUser,
 	} {
@@ -88,7 +91,7 @@ func TestLengthOfCredentials(t *testing.T) {
 		_, err := Parse("test.yaml", []byte("egress: [{name: a, match: {shop: s}, proxy: '"+c.proxy+"', user: '"+c.user+"'}]"), hermetic)
 		got := ""
 		if err != nil {
-			got = strings.TrimPrefix(err.Error(), "test.yaml:1: egress[0].user: ")
+			got = strings.TrimPrefix(err.Error(), "test.yaml:1: egress[0] (a).user: ")
 		}
 		if got != c.want {
 			t.Errorf("%s: Parse = %q, want %q", c.name, got, c.want)
@@ -209,6 +212,13 @@ func TestEgressWarnings(t *testing.T) {
 		{"hidden rule", "egress: [{name: a, match: {host: '*'}, proxy: direct}, {name: b, match: {shop: s}, proxy: direct}]", "egress: b is never used, since a before it"},
 		{"hidden but named", "egress: [{name: a, match: {host: '*'}, proxy: direct}, {name: b, match: {shop: s}, proxy: direct}]\nshops: {s: {egress: b}}", ""},
 		{"not all calls", "egress: [{name: a, match: {host: '*', shop: '*'}, proxy: direct}, {name: b, match: {shop: s}, proxy: direct}]", ""},
+		{"two rules for the same", "egress: [{name: a, match: {shop: [s, t]}, proxy: direct}, {name: b, match: {shop: [t, s]}, proxy: direct}]", "egress: b is never used, since a before it has the same match"},
+		{"two rules for much the same", "egress: [{name: a, match: {shop: s}, proxy: direct}, {name: b, match: {shop: s, host: h.test}, proxy: direct}]", ""},
+		{"the second is named", "egress: [{name: a, match: {shop: s}, proxy: direct}, {name: b, match: {shop: s}, proxy: direct}]\nshops: {t: {egress: b}}", ""},
+		{"a variable without braces", "egress: [{name: a, match: {shop: s}, proxy: 'http://a.test', user: u, password: $NOPE}]", "egress: the password of a looks like a variable"},
+		{"a user without braces", "egress: [{name: a, match: {shop: s}, pool: ['http://$USER:x@a.test', 'http://$USER:x@b.test']}]", "egress: the user of a looks like a variable"},
+		{"a dollar in a password", "egress: [{name: a, match: {shop: s}, proxy: 'http://u:$5-off@a.test'}]", ""},
+		{"a host twice", "intercept: {hosts: [a.test, b.test, A.test]}", "intercept.hosts: A.test is there twice"},
 		{"nobody out", "egress_default: deny", "egress_default: deny without any egress rule"},
 	} {
 		got := parse(t, "timezone: UTC\n"+c.text).Warnings()
@@ -291,6 +301,63 @@ func TestReadmeConfigurationsLoad(t *testing.T) {
 			} else if got := append(c.interceptWarnings(), c.egressWarnings()...); len(got) > 0 {
 				t.Errorf("an example in %s is warned about: %q in\n%s", name, got, m[1])
 			}
+		}
+	}
+}
+
+func TestSingleBraces(t *testing.T) {
+	const wrong = "holds a brace without the other one"
+	for _, c := range []struct{ name, key, value, want string }{
+		{"user not closed", "user", "user-{shop", "egress[0] (a).user: the user " + wrong},
+		{"user not opened", "user", "user-shop}", wrong},
+		{"user with another name", "user", "user-{shp", wrong},
+		{"one of two", "user", "{shop}-{task_type", wrong},
+		{"brace that opens nothing", "user", "user-{", ""},
+		{"password not closed", "password", "x-{task_type", "egress[0] (a).password: the password " + wrong},
+		{"brace in a password", "password", "x{y}}{z{", "no other {name}"},
+		{"single brace in a password", "password", "x{y", ""},
+		{"placeholder", "password", "{shop}", ""},
+	} {
+		other := map[string]string{"user": "password: p", "password": "user: u"}[c.key]
+		_, err := Parse("test.yaml", []byte("egress: [{name: a, match: {shop: s}, proxy: 'http://a.test', "+other+", "+c.key+": '"+c.value+"'}]"), hermetic)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.value)) {
+			t.Errorf("%s: Parse = %v, want %q and not the value", c.name, err, c.want)
+		}
+	}
+}
+
+func TestBracketsOfHosts(t *testing.T) {
+	for host, ok := range map[string]bool{
+		"[2001:db8::1]": true, "[2001:db8::1]:443": true, "2001:db8::1": true, "10.0.0.1": true,
+		"[2001:db8::1": false, "2001:db8::1]": false, "[10.0.0.1]": false, "[a.test]": false, "[[::1]]": false,
+	} {
+		_, err := Parse("test.yaml", []byte("intercept: {hosts: ['"+host+"']}"), hermetic)
+		if ok != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), "test.yaml:1: intercept.hosts[0]: ") {
+			t.Errorf("Parse of intercept.hosts %s = %v, want it taken: %v", host, err, ok)
+		}
+	}
+}
+
+func TestFaultsNameTheRule(t *testing.T) {
+	_, err := Parse("test.yaml", []byte("egress:\n  - {name: proxy-a, match: {shop: s}, proxy: 'http://10.0.0.1:1080/path'}\n  - {match: {shop: s}, proxy: nonsense}\n"), hermetic)
+	text := fmt.Sprint(err)
+	for _, want := range []string{"test.yaml:2: egress[0] (proxy-a).proxy: a proxy's URL ends after the port: it has no path", "test.yaml:3: egress[1].proxy: want direct or a URL"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("Parse = %s, want %s", text, want)
+		}
+	}
+}
+
+func TestFaultOfTheCaller(t *testing.T) {
+	opt := hermetic
+	opt.Adjust = func(c *Config) { c.Listen.Proxy = ":80"; c.SetByFlag("listen.proxy", "-listen") }
+	c, err := Parse("test.yaml", []byte("listeners:\n  - {addr: ':8117'}\n"), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"listeners[0].addr": "test.yaml:2: listeners[0].addr: no", "listen.proxy": "-listen: no"} {
+		if got := c.Fault(path, errors.New("no")); got == nil || got.Error() != want {
+			t.Errorf("Fault(%s) = %v, want %s", path, got, want)
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -107,10 +109,32 @@ func (c *Config) join(problems []Problem) error {
 			errs[i] = Problem{Path: flag, Rule: p.Rule}
 			continue
 		}
-		p.File = c.source.file
+		p.File, p.Path = c.source.file, c.named(p.Path)
 		errs[i] = p
 	}
 	return errors.Join(errs...)
+}
+
+// ruleOf is the place of an egress rule.
+var ruleOf = regexp.MustCompile(`^egress\[(\d+)\]`)
+
+// named adds the name of an egress rule to a path in it: people count badly.
+func (c *Config) named(path string) string {
+	m := ruleOf.FindStringSubmatch(path)
+	if m == nil {
+		return path
+	}
+	i, err := strconv.Atoi(m[1])
+	if err != nil || i >= len(c.Egress) || c.Egress[i].Name == "" || !isVisible(c.Egress[i].Name) {
+		return path
+	}
+	return m[0] + " (" + shorten(c.Egress[i].Name) + ")" + path[len(m[0]):]
+}
+
+// Fault is an error about the value at path, told as those of Parse are: where
+// it stands, or which flag set it. It is for checks that the caller makes.
+func (c *Config) Fault(path string, err error) error {
+	return c.join([]Problem{{Line: c.source.line(path), Path: path, Rule: err.Error()}})
 }
 
 // SetByFlag notes that the value at path, and all below it, came from a

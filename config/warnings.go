@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"net"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,13 @@ func (c *Config) interceptWarnings() []string {
 		out = append(out, "intercept.hosts: * opens every tunnel, browsers included; clients that do not trust our CA or pin their own fail; name the hosts that bots call")
 	}
 	deny := policy.NewHosts(c.Destinations.Deny)
+	seen := map[string]bool{}
 	for _, host := range c.Intercept.Hosts {
+		if name := strings.ToLower(host); seen[name] {
+			out = append(out, fmt.Sprintf("intercept.hosts: %s is there twice", host))
+		} else {
+			seen[name] = true
+		}
 		if !strings.Contains(host, "*") && deny.Match(host) {
 			out = append(out, fmt.Sprintf("intercept.hosts: %s is never opened, since destinations.deny denies it", host))
 		}
@@ -57,7 +65,7 @@ func (c *Config) egressWarnings() []string {
 	for _, shop := range c.Shops {
 		used[shop.Egress] = true
 	}
-	all := ""
+	all, before := "", map[string]string{}
 	for i := range c.Egress {
 		e := &c.Egress[i]
 		switch {
@@ -66,13 +74,43 @@ func (c *Config) egressWarnings() []string {
 			out = append(out, fmt.Sprintf("egress: %s has no match and no shop names it, so no call leaves by it", e.Name))
 		case all != "":
 			out = append(out, fmt.Sprintf("egress: %s is never used, since %s before it matches every call", e.Name, all))
+		case before[e.Match.text()] != "":
+			out = append(out, fmt.Sprintf("egress: %s is never used, since %s before it has the same match", e.Name, before[e.Match.text()]))
 		}
+		if key := e.Match.text(); before[key] == "" {
+			before[key] = e.Name
+		}
+		out = append(out, e.loginWarnings()...)
 		if all == "" && e.Match.everything() {
 			all = e.Name
 		}
 	}
 	if c.EgressDefault == "deny" && len(c.Egress) == 0 {
 		out = append(out, "egress_default: deny without any egress rule lets no call out")
+	}
+	return out
+}
+
+// text is the same for matches that mean the same.
+func (m *EgressMatch) text() string {
+	sorted := func(p Patterns) []string { return slices.Compact(slices.Sorted(slices.Values(p))) }
+	return fmt.Sprintf("%q %q %q", sorted(m.Shop), sorted(m.Host), sorted(m.TaskType))
+}
+
+// bareVariable is how a shell names a variable.
+var bareVariable = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
+
+// loginWarnings tell of a user or password that was probably meant to be read
+// from the environment. They repeat neither.
+func (e *Egress) loginWarnings() []string {
+	var out []string
+	for _, p := range e.Endpoints() {
+		for _, v := range [...][2]string{{"user", p.User}, {"password", p.Password}} {
+			text := fmt.Sprintf("egress: the %s of %s looks like a variable of the environment and is taken as it stands; a variable is written ${NAME}", v[0], e.Name)
+			if bareVariable.MatchString(v[1]) && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
 	}
 	return out
 }
