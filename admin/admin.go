@@ -45,6 +45,9 @@ type Deps struct {
 
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
 	Intercept func() Interception // may be nil: none
+	// ResetPins ends the pass-throughs of a client to a host, empty: of all, and
+	// says how many there were. nil: there are none.
+	ResetPins func(client, host string) int
 
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
@@ -64,7 +67,7 @@ const index = `retryproxy admin
 /api/v1/calls                 waiting and recent calls; ?shop= host= state= task_type= key= limit=
 /api/v1/calls/{id}            one call with all its attempts
 /api/v1/breakers              hosts and shops that are cut off
-/api/v1/breakers/{scope}/reset   POST; scope is host:port or shop@host:port, URL-escaped
+/api/v1/breakers/{scope}/reset   POST; scope is host:port, shop@host:port or egress:NAME (of a rule, or as /api/v1/breakers names it), URL-escaped
 /api/v1/limits                retry tokens
 /api/v1/policies              retry policies in force
 /api/v1/config                configuration in force; ?format=yaml
@@ -73,6 +76,7 @@ const index = `retryproxy admin
 /api/v1/shops                 what is known of each shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
+/api/v1/intercept/reset       POST; ends pass-throughs, all or ?client= host= of one
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
 `
 
@@ -121,6 +125,7 @@ func (s *server) api(r chi.Router) {
 	r.Get("/shops", s.showShops)
 	r.Get("/observed", s.showObserved)
 	r.Get("/intercept", s.showIntercept)
+	r.Post("/intercept/reset", s.resetPins)
 	r.Get("/explain", s.explain)
 	r.Post("/explain", s.explain)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+
+	"retryproxy/breaker"
 )
 
 // breakersView are the breakers that an operator may want to look at.
@@ -93,13 +95,14 @@ const egressScope = "egress:"
 
 // resetBreaker closes one breaker by hand and shows what is left.
 func (s *server) resetBreaker(w http.ResponseWriter, r *http.Request) {
-	if name, err := url.PathUnescape(chi.URLParam(r, "scope")); err == nil && strings.HasPrefix(name, egressScope) {
-		s.resetExit(w, r, name[len(egressScope):])
+	scope, ok := scopeOf(r)
+	if name, exit := strings.CutPrefix(scope, egressScope); exit && ok {
+		s.resetExit(w, r, name)
 		return
 	}
-	shop, host, ok := parseScope(chi.URLParam(r, "scope"))
-	if !ok {
-		fail(w, http.StatusBadRequest, "bad_request", "scope: want host:port, shop@host:port or egress:name, URL-escaped")
+	shop, host, valid := parseScope(scope)
+	if !ok || !valid {
+		fail(w, http.StatusBadRequest, "bad_request", "scope: want host:port, shop@host:port or egress:NAME, where NAME is a rule or an egress as GET /api/v1/breakers names it, URL-escaped")
 		return
 	}
 	if !s.Reset(shop, host) {
@@ -109,8 +112,17 @@ func (s *server) resetBreaker(w http.ResponseWriter, r *http.Request) {
 	s.showBreakers(w, r)
 }
 
-// resetExit closes the breaker of an egress proxy by hand.
+// resetExit closes the breaker of an egress proxy by hand. The name of a rule
+// stands for its exit that is cut off, when it is the only one.
 func (s *server) resetExit(w http.ResponseWriter, r *http.Request, name string) {
+	tripped := s.trippedExits(name)
+	switch {
+	case len(tripped) > 1:
+		fail(w, http.StatusConflict, "ambiguous", "this rule has several open breakers; name one", tripped...)
+		return
+	case len(tripped) == 1:
+		name = tripped[0]
+	}
 	if s.ResetExit == nil || !s.ResetExit(name) {
 		fail(w, http.StatusNotFound, "not_found", "no open breaker is kept for this egress proxy")
 		return
@@ -118,13 +130,34 @@ func (s *server) resetExit(w http.ResponseWriter, r *http.Request, name string) 
 	s.showBreakers(w, r)
 }
 
+// trippedExits are those of a rule that are cut off. The name of an exit goes on
+// with a blank, which that of a rule cannot hold.
+func (s *server) trippedExits(rule string) (names []string) {
+	if s.Exits == nil {
+		return nil
+	}
+	for _, e := range s.Exits() {
+		if e.State != breaker.Closed && strings.HasPrefix(e.Name, rule+" (") {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// scopeOf is the scope in the path. The router gives it as it was escaped only
+// where that makes a difference.
+func scopeOf(r *http.Request) (scope string, ok bool) {
+	scope = chi.URLParam(r, "scope")
+	if r.URL.RawPath == "" {
+		return scope, true
+	}
+	scope, err := url.PathUnescape(scope)
+	return scope, err == nil
+}
+
 // parseScope reads host:port or shop@host:port. A shop's name may hold an @, a
 // host cannot.
-func parseScope(escaped string) (shop, host string, ok bool) {
-	scope, err := url.PathUnescape(escaped)
-	if err != nil {
-		return "", "", false
-	}
+func parseScope(scope string) (shop, host string, ok bool) {
 	host = scope
 	if i := strings.LastIndexByte(scope, '@'); i >= 0 {
 		shop, host = scope[:i], scope[i+1:]

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"retryproxy/intercept"
@@ -55,6 +57,41 @@ func (s *server) showIntercept(w http.ResponseWriter, _ *http.Request) {
 	v := interceptionView{append([]string{}, i.Hosts...), i.Fingerprint, i.Expires, make([]pinView, len(i.Passed))}
 	for n, p := range i.Passed {
 		v.Passed[n] = pinView(p)
+	}
+	show(w, v)
+}
+
+// resetView says what a reset of pass-throughs did.
+type resetView struct {
+	Ended   int    `json:"ended"`
+	Message string `json:"message"`
+}
+
+// resetPins opens tunnels again that clients had refused us. A query that is not
+// understood must not end more than was meant.
+func (s *server) resetPins(w http.ResponseWriter, r *http.Request) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "bad_request", "the query: "+err.Error()+"; a ; in a client is written %3B")
+		return
+	}
+	for key, values := range q {
+		if key != "client" && key != "host" || len(values) > 1 || values[0] == "" {
+			fail(w, http.StatusBadRequest, "bad_request", "want nothing, or one client= and one host=, as /api/v1/intercept shows them")
+			return
+		}
+	}
+	v := resetView{}
+	if s.ResetPins != nil {
+		v.Ended = s.ResetPins(q.Get("client"), q.Get("host"))
+	}
+	switch v.Ended {
+	case 0:
+		v.Message = "nothing is passed through there: all tunnels that are asked for are opened"
+	case 1:
+		v.Message = "1 pass-through ended: the next tunnel of this client is opened again"
+	default:
+		v.Message = fmt.Sprintf("%d pass-throughs ended: the next tunnels of these clients are opened again", v.Ended)
 	}
 	show(w, v)
 }
