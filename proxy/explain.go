@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"retryproxy/access"
 	"retryproxy/attempt"
 	"retryproxy/classify"
 	"retryproxy/inbound"
@@ -120,6 +121,10 @@ type HeaderLine struct {
 // error wraps ErrQuestion.
 func Explain(set *Settings, sw *Switch, req ExplainRequest, now time.Time) (Explanation, error) {
 	e := Explanation{Method: req.Method, URL: req.URL}
+	if path, ok := set.askedDirectly(&req); ok {
+		req.URL = path
+		e.Notes = append(e.Notes, "the URL is one of our own: this is a request to us, not one through us")
+	}
 	text, err := req.text()
 	if err != nil {
 		return e, err
@@ -169,6 +174,36 @@ func (r *ExplainRequest) text() ([]byte, error) {
 	return []byte(out + "\r\n"), nil
 }
 
+// askedDirectly says that the request is one to our own listener: its Host, which
+// is not the one of its URL, is that of a route or the URL is ours. A client sends
+// it the path alone, since no proxy is in between.
+func (s *Settings) askedDirectly(r *ExplainRequest) (path string, ok bool) {
+	rest, absolute := strings.CutPrefix(r.URL, "http://")
+	host := r.Fields.Get("Host")
+	if !absolute || host == "" {
+		return "", false
+	}
+	authority := r.host()
+	path, plain := strings.CutPrefix(rest, authority) // no user in it
+	name, port, err := splitAuthority("http", authority)
+	if err != nil || !plain || strings.EqualFold(host, authority) {
+		return "", false
+	}
+	if path == "" || path[0] != '/' {
+		path = "/" + path
+	}
+	if name == "localhost" {
+		name = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(name)
+	if err != nil {
+		return "", false
+	}
+	rt := s.routeFor(host, path, false)
+	ours := errors.Is(s.Guard.Check(netip.AddrPortFrom(addr, port), true), access.ErrLoop)
+	return path, ours || addr.Unmap().IsLoopback() && rt != nil && rt.Host != ""
+}
+
 // host is the Host a client would send along.
 func (r *ExplainRequest) host() string {
 	if r.Method == "CONNECT" {
@@ -209,6 +244,10 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 	e.rules(x)
 	e.key(x)
 	e.limits(x, sw, req.Rates)
+	if x.listed() {
+		e.Retries, e.RetriesWhy = 0, "nothing is dialled for the tunnel itself"
+		return
+	}
 	e.waits(x)
 	e.sent(x)
 	e.Outcomes = x.outcomes(e.Switch)
@@ -312,7 +351,9 @@ func (e *Explanation) rules(x *exchange) {
 		e.Notes = append(e.Notes, "each request inside is a call of its own with all retries: ask about its https URL. A client that refuses our certificates gets an opaque tunnel after three tries")
 	} else if x.mode == "connect" {
 		e.Notes = append(e.Notes, "a tunnel is opaque: only the connection is retried. For all retries call http:// with upgrade_to_https, use a route, or list the host under intercept")
-	} else if x.call.Form == inbound.Absolute && x.call.Request.Scheme == "https" {
+	} else if https := x.call.Form == inbound.Absolute && x.call.Request.Scheme == "https"; https && x.set.Intercept != nil && x.set.Intercept.Hosts.Match(x.hops[0].host) {
+		e.Notes = append(e.Notes, "through HTTPS_PROXY it comes in a tunnel, which is opened (intercept.hosts), and all this comes out the same; the client must trust our CA")
+	} else if https {
 		e.Notes = append(e.Notes, "most clients open a tunnel for an https URL; explain -X CONNECT host:443 is about that")
 	}
 	if x.body.stream != nil {

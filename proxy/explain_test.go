@@ -15,6 +15,7 @@ import (
 	"retryproxy/access"
 	"retryproxy/backoff"
 	"retryproxy/classify"
+	"retryproxy/egress"
 	"retryproxy/message"
 	"retryproxy/policy"
 )
@@ -130,11 +131,40 @@ func TestExplainWayIn(t *testing.T) {
 			"reverse",
 			"https://a.example:443/api/x?q (a route), https://b.example:443/api/x?q (a route)", "",
 		},
+		{"https URL of an opened host", ExplainRequest{Method: "GET", URL: "https://open.example/x"}, "forward", "https://open.example:443/x", "through HTTPS_PROXY it comes in a tunnel, which is opened"},
+		{
+			"Host of a route, on our listener",
+			ExplainRequest{Method: "GET", URL: "http://127.0.0.1:8080/x?q", Fields: header("Host: grpc.example:8080")},
+			"reverse", "https://g.example:443/x?q (a route)", "a request to us, not one through us",
+		},
+		{
+			"Host of a route, on another port of this machine",
+			ExplainRequest{Method: "GET", URL: "http://localhost:18080", Fields: header("Host: grpc.example")},
+			"reverse", "https://g.example:443/ (a route)", "a request to us",
+		},
+		{
+			"our own name and a prefix",
+			ExplainRequest{Method: "GET", URL: "http://127.0.0.1:8080/pdd/x", Fields: header("Host: localhost")},
+			"reverse", "https://a.example:443/api/x (a route), https://b.example:443/api/x (a route)", "a request to us",
+		},
+		{
+			"Host of a route, but not us",
+			ExplainRequest{Method: "GET", URL: "http://a.example/x", Fields: header("Host: grpc.example")},
+			"forward", "http://a.example:80/x", "",
+		},
+		{
+			"Host of no route, on another port of this machine",
+			ExplainRequest{Method: "GET", URL: "http://127.0.0.1:9999/x", Fields: header("Host: a.example")},
+			"forward", "http://127.0.0.1:9999/x", "",
+		},
 		{"credentials in the URL", ExplainRequest{Method: "GET", URL: "http://u:p@a.example/"}, "forward", "http://a.example:80/", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			e := explained(t, explainSettings(t), test.req)
+			s := explainSettings(t)
+			s.Intercept = &Interception{Hosts: policy.NewHosts([]string{"open.example"})}
+			s.Routes = append(s.Routes, Route{Name: "grpc", Host: "grpc.example", Upstreams: []Origin{{"https", "g.example", ""}}})
+			e := explained(t, s, test.req)
 			var hops []string
 			for _, h := range e.Hops {
 				text := h.URL
@@ -433,5 +463,43 @@ func TestExplainOptionsStar(t *testing.T) {
 	e := explained(t, explainSettings(t), ExplainRequest{Method: "OPTIONS", URL: "*"})
 	if e.Refused != nil || len(e.Notes) != 1 || len(e.Hops) != 0 {
 		t.Errorf("Explain(OPTIONS *) = %+v, want a note that it is answered here", e)
+	}
+}
+
+func TestExplainAnOpenedTunnel(t *testing.T) {
+	s := explainSettings(t)
+	s.Intercept = &Interception{Hosts: policy.NewHosts([]string{"open.example"})}
+	e := explained(t, s, ExplainRequest{Method: "CONNECT", URL: "open.example:443"})
+	if e.Refused != nil || len(e.Outcomes) > 0 || len(e.Delays) > 0 || e.Retries != 0 || e.RetriesWhy == "" {
+		t.Errorf("Explain of an opened tunnel = %+v, want no outcome and no retry, since nothing is dialled", e)
+	}
+	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], "each request inside is a call of its own") {
+		t.Errorf("notes = %q, want that requests inside are calls of their own", e.Notes)
+	}
+	if e = explained(t, s, ExplainRequest{Method: "CONNECT", URL: "a.test:443"}); len(e.Outcomes) == 0 || e.Retries != 3 {
+		t.Errorf("Explain of a tunnel that stays closed = %d outcomes, %d retries, want some and 3", len(e.Outcomes), e.Retries)
+	}
+}
+
+func TestExplainEgress(t *testing.T) {
+	table, err := egress.NewTable(egress.Config{
+		Rules: []egress.Rule{{
+			Name: "pool", Match: egress.Match{Shop: []string{"7"}}, OnFailure: egress.Next,
+			Proxies: []egress.Proxy{{Scheme: "http", Host: "10.0.0.1", Port: 3128, User: "u", Password: "hush"}, {Scheme: "http", Host: "10.0.0.2", Port: 3128}},
+		}},
+		Deny: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := explainSettings(t)
+	s.Egress = table
+	e := explained(t, s, ExplainRequest{Method: "GET", URL: "http://a.test/", Fields: header("X-Shop-Id: 7")})
+	if len(e.Hops) != 1 || len(e.Hops[0].Egress) != 2 || !strings.HasPrefix(e.Hops[0].Egress[0], "pool (10.0.0.") || e.Refused != nil {
+		t.Errorf("hops of shop 7 = %+v, refused %v, want both members of the pool", e.Hops, e.Refused)
+	}
+	e = explained(t, s, ExplainRequest{Method: "GET", URL: "http://a.test/"})
+	if e.Refused == nil || e.Refused.Status != 403 || !strings.Contains(e.Refused.Detail, "egress_default is deny") {
+		t.Errorf("a call without egress = %+v, want it refused by egress_default", e.Refused)
 	}
 }
