@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -42,6 +44,7 @@ type tried struct {
 	Status                int
 	DelayMS               int64 `json:"delay_ms"`
 	Cause, Host, Basis    string
+	Egress                string
 	Executed              string
 	RetryAfterMS          int64 `json:"retry_after_ms"`
 }
@@ -96,14 +99,31 @@ func (c *client) printCalls(env Env, path string, raw bool) error {
 		fmt.Fprintln(env.Stdout, "no such calls")
 		return nil
 	}
-	w := tabwriter.NewWriter(plain{env.Stdout}, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\tTRIES\tWHAT")
+	return table(env.Stdout, calls)
+}
+
+// table writes one line for each call. The egress is shown where any call had one.
+func table(out io.Writer, calls []call) error {
+	head, through := "", func(*call) string { return "" }
+	if slices.ContainsFunc(calls, func(k call) bool { return k.egress() != "" }) {
+		head, through = "EGRESS\t", func(k *call) string { return orDash(k.egress()) + "\t" }
+	}
+	w := tabwriter.NewWriter(plain{out}, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\t%sTRIES\tWHAT\n", head)
 	for i := range calls {
 		k := &calls[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%d\t%s\n", k.ID, k.Started.Local().Format("15:04:05"), k.State,
-			k.Method, k.Host, k.Path, orDash(k.Policy), orDash(k.Labels.Shop), len(k.Attempts), k.what())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%s%d\t%s\n", k.ID, k.Started.Local().Format("15:04:05"), k.State,
+			k.Method, k.Host, k.Path, orDash(k.Policy), orDash(k.Labels.Shop), through(k), len(k.Attempts), k.what())
 	}
 	return w.Flush()
+}
+
+// egress names the egress proxy of the last attempt; empty: none.
+func (k *call) egress() string {
+	if n := len(k.Attempts); n > 0 {
+		return k.Attempts[n-1].Egress
+	}
+	return ""
 }
 
 // what says in a few words how the call stands.

@@ -65,7 +65,7 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"serve", "[-config file] [-listen address] [-route /prefix=url] [-upgrade host]", "", "run the proxy", serve},
+		{"serve", "[-config file] [-data directory] [-listen address] [-route /prefix=url] [-upgrade host]", "", "run the proxy", serve},
 		{"demo", "[-serve]", "", "a proxy, a misbehaving upstream and a walk-through", demo},
 		{"check", "[-config file]", "", "check a configuration and print it with all defaults", Check},
 		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body]", "URL", "what would become of a call, without making it", Explain},
@@ -91,6 +91,9 @@ func Run(args []string, env Env) int {
 	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
+		if len(args) > 1 && args[0] == "help" {
+			return Run([]string{args[1], "-h"}, env)
+		}
 		PrintUsage(env.Stdout)
 		return OK
 	case "-version", "--version":
@@ -139,6 +142,7 @@ func PrintUsage(w io.Writer) {
 		fmt.Fprintf(w, "  %s\n      %s\n", words(c.name, c.flags, c.args), help)
 	}
 	fmt.Fprint(w, `
+retryproxy help COMMAND lists the flags of one.
 Commands about a running proxy ask its admin listener: -admin host:port, else
 RETRYPROXY_ADMIN, else the one of the configuration (-config f, else the
 built-in one). A token comes from RETRYPROXY_TOKEN or the configuration.

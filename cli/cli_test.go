@@ -62,6 +62,9 @@ func TestUsage(t *testing.T) {
 		{"later", []string{"simulate", "-x"}, Usage, "", "simulate: not in this version"},
 		{"later too", []string{"preset"}, Usage, "", "preset: not in this version"},
 		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
+		{"help COMMAND", []string{"help", "calls"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
+		{"help of no command", []string{"help", "fly"}, Usage, "", `"fly" is not a command`},
+		{"data of serve", []string{"help"}, OK, "serve [-config file] [-data directory]", ""},
 		{"help of a command", []string{"calls", "-h"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
 		{"help with arguments", []string{"explain", "-h"}, OK, "", "usage: retryproxy explain [flags] URL\n"},
 		{"help without flags", []string{"version", "-h"}, OK, "", "usage: retryproxy version\n"},
@@ -95,7 +98,7 @@ func TestRunServesAndDemonstrates(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string
-	}{{nil, "serve []"}, {[]string{"serve", "-x"}, "serve [-x]"}, {[]string{"demo", "-serve"}, "demo [-serve]"}} {
+	}{{nil, "serve []"}, {[]string{"serve", "-x"}, "serve [-x]"}, {[]string{"demo", "-serve"}, "demo [-serve]"}, {[]string{"help", "serve"}, "serve [-h]"}} {
 		got := ""
 		code, _, _ := typed(t, func(e *Env) {
 			e.Serve = func(args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -110,7 +111,7 @@ func (c *client) do(method, path string, order any) ([]byte, error) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no answer from the admin listener: %w", err)
+		return nil, c.unanswered(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
@@ -118,6 +119,18 @@ func (c *client) do(method, path string, order any) ([]byte, error) {
 		err = refusedBy(c.base, res.StatusCode, text)
 	}
 	return text, err
+}
+
+// refusedOnWindows is what Windows calls syscall.ECONNREFUSED.
+const refusedOnWindows = syscall.Errno(10061)
+
+// unanswered is the error where nobody answered. Mostly no proxy runs, and what
+// the socket says is no help.
+func (c *client) unanswered(err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, refusedOnWindows) {
+		return fmt.Errorf("no proxy answers at %s: is it running? another address goes with -admin", strings.TrimPrefix(c.base, "http://"))
+	}
+	return fmt.Errorf("no answer from the admin listener: %w", err)
 }
 
 // get decodes the answer to a GET into v.

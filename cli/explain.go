@@ -18,7 +18,10 @@ type explanation struct {
 		Reason, Detail string
 	}
 	Notes []string
-	Hops  []struct{ URL, Why string }
+	Hops  []struct {
+		URL, Why string
+		Egress   []string
+	}
 
 	Labels     []struct{ Name, Value, From string }
 	Policy     string
@@ -168,6 +171,9 @@ func (e *explanation) print(out io.Writer) {
 	}
 	for i, h := range e.Hops {
 		line([...]string{"goes to", "else to"}[min(i, 1)], "%s%s", h.URL, bracket(h.Why))
+		if len(h.Egress) > 0 {
+			line("  through", "egress %s", strings.Join(h.Egress, ", else "))
+		}
 	}
 	for _, l := range e.Labels {
 		line(l.Name, "%s (%s)", l.Value, l.From)

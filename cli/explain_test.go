@@ -80,6 +80,25 @@ func TestExplainText(t *testing.T) {
 	}
 }
 
+func TestExplainEgressText(t *testing.T) {
+	exits, refused := []string{"proxy-a (10.0.0.1:1080)", "proxy-a (10.0.0.2:1080)"}, &proxy.Refused{Status: 403, Reason: "destination_denied", Detail: "egress: denied: egress_default is deny and no egress rule is meant for this call"}
+	for _, test := range []struct {
+		e    proxy.Explanation
+		want string
+	}{
+		{proxy.Explanation{Hops: []proxy.Hop{{URL: "http://a.test:80/", Egress: exits[:1]}}}, "goes to    http://a.test:80/\n    through  egress proxy-a (10.0.0.1:1080)\n"},
+		{proxy.Explanation{Hops: []proxy.Hop{{URL: "http://a.test:80/", Egress: exits}}}, "egress proxy-a (10.0.0.1:1080), else proxy-a (10.0.0.2:1080)\n"},
+		{proxy.Explanation{Refused: refused}, "refused    403 destination_denied: egress: denied: egress_default is deny"},
+	} {
+		explain := func(e *Env) {
+			e.Explain = func(*config.Config, Question) (any, error) { return test.e, nil }
+		}
+		if code, stdout, stderr := typed(t, explain, "explain", "http://a.test/"); code != OK || !strings.Contains(stdout, test.want) {
+			t.Errorf("explain = %d %s %s, want %s", code, stdout, stderr, test.want)
+		}
+	}
+}
+
 func TestExplainArguments(t *testing.T) {
 	body := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(body, []byte("from a file"), 0o600); err != nil {

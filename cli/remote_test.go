@@ -39,7 +39,37 @@ func rememberedCalls() []*attempt.Summary {
 		N: 1, Started: began, Host: "b.test:80", Detail: "read: \x1b[2Jreset",
 		Verdict: classify.Verdict{Class: classify.Unknown, Reason: "reset_after_send", Executed: classify.ExecutedMaybe},
 	}
+	exit := "proxy-a (10.0.0.1:3128, shop 9)"
+	through := good
+	through.N, through.Delay, through.Egress = 1, 0, exit
+	atExit := func(reason, said string) (list attempt.History) {
+		for n := 1; n <= 4; n++ {
+			a := attempt.Attempt{
+				N: n, Started: began.Add(time.Duration(n) * time.Second), Duration: time.Duration(n) * time.Millisecond, Host: "plain.test:80",
+				Detail: "egress " + exit + ": " + said, Egress: exit, Delay: time.Duration(n-1) * time.Second, Cause: "backoff",
+				Verdict: classify.Verdict{Class: classify.Transient, Reason: reason, Basis: classify.BasisNotSent},
+			}
+			if n == 1 {
+				a.Cause = ""
+			}
+			list = append(list, a)
+		}
+		return list
+	}
+	failed := func(id, reason, said string) *attempt.Summary {
+		return &attempt.Summary{
+			ID: id, Mode: "forward", Policy: "default", State: "done", Result: "failed", Reason: "attempts_exhausted", Status: 502, Method: "GET",
+			Labels: attempt.Labels{Shop: "e"}, Host: "plain.test:80", Path: "/", Attempts: atExit(reason, said), Started: began.Add(-time.Hour), Duration: 7 * time.Second,
+		}
+	}
 	return []*attempt.Summary{
+		failed("e407", "egress_auth", "the egress proxy answered 407"),
+		failed("e403", "egress_denied", "the egress proxy answered 403"),
+		failed("e000", "egress_unreachable", "connection refused"),
+		{
+			ID: "e200", Mode: "forward", Policy: "default", State: "done", Result: "success", Reason: "ok", Status: 200, Method: "GET",
+			Labels: attempt.Labels{Shop: "e"}, Host: "a.test:80", Path: "/", Attempts: attempt.History{through}, Started: began.Add(-time.Hour),
+		},
 		{
 			ID: "aa11", Mode: "forward", Policy: "order_ship", State: "done", Result: "recovered", Reason: "ok", Status: 200,
 			Labels: attempt.Labels{Shop: "17", TaskType: "order_ship"}, Method: "POST", Host: "a.test:80", Path: "/orders", Client: "127.0.0.1:5000",
@@ -129,7 +159,7 @@ func TestHealth(t *testing.T) {
 		{"by environment", ready, nil, OK, "ready\n", ""},
 		{"by the health listener of the configuration", "", []string{"-config", config}, OK, "ready\n", ""},
 		{"not ready", "", []string{"-admin", not}, Failure, "", "503: shutting down"},
-		{"nobody there", "", []string{"-admin", closed.Addr().String()}, Failure, "", "no answer from the admin listener"},
+		{"nobody there", "", []string{"-admin", closed.Addr().String()}, Failure, "", "retryproxy: no proxy answers at " + closed.Addr().String() + ": is it running? another address goes with -admin\n"},
 		{"no address", "", []string{"-admin", "http://"}, Usage, "", "is no address"},
 		{"no configuration", "", []string{"-config", "/none"}, Usage, "", "/none"},
 		{"no admin listener", "", []string{"-config", file(t, "listen: {proxy: 127.0.0.1:8080, admin: \"\"}\n")}, Usage, "", "listen.admin"},
@@ -190,6 +220,8 @@ func TestCalls(t *testing.T) {
 		{"one state", []string{"-state", "waiting"}, []string{"cc33"}, "aa11"},
 		{"one type of task", []string{"-task-type", "order_ship"}, []string{"aa11"}, "bb22"},
 		{"few", []string{"-limit", "4"}, []string{"cc33"}, "aa11"},
+		{"no egress", []string{"-shop", "17"}, []string{"SHOP  TRIES  WHAT"}, "EGRESS"},
+		{"egress", []string{"-shop", "e"}, []string{"SHOP  EGRESS                           TRIES  WHAT", "e     proxy-a (10.0.0.1:3128, shop 9)  4      502 failed"}, "nothing"},
 		{"none", []string{"-shop", "none"}, []string{"no such calls"}, "ID"},
 		{"JSON", []string{"-json", "-shop", "17"}, []string{`"id": "aa11"`}, "STATE"},
 	}
@@ -230,6 +262,13 @@ func TestWhy(t *testing.T) {
 		{"waiting", "cc33", OK, []string{"It waits for tokens, place 3, until ", "(shop)."}},
 		{"rejected", "dd44", OK, []string{"The client got 403", "the destination is not allowed (destination_denied). Nothing was executed upstream. (no way)"}},
 		{"left", "ee55", OK, []string{"The client left after 1s. Nothing was executed upstream."}},
+		{"through an egress", "e200", OK, []string{"Attempt 1 went to a.test:80 through egress proxy-a (10.0.0.1:3128, shop 9) and brought status 200 in 20ms: that is the answer."}},
+		{"at its egress", "e407", OK, []string{
+			"Attempts 1 to 4, the later ones after 1s to 3s of backoff, failed at egress proxy-a (10.0.0.1:3128, shop 9): the egress proxy answered 407 (egress_auth) in 1ms to 4ms; a repeat may mend that and is safe, because nothing had reached the upstream.\n  The client got 502",
+			"\n  Remedy: check user and password of the egress rule proxy-a: its proxy does not take them.\n",
+		}},
+		{"denied by its egress", "e403", OK, []string{"\n  Remedy: the proxy of the egress rule proxy-a does not let calls to plain.test:80 through"}},
+		{"egress that is not there", "e000", OK, []string{"\n  Remedy: check that a proxy runs at 10.0.0.1:3128 and can be reached from here, or correct the egress rule proxy-a;"}},
 		{"by key", "kk", OK, []string{"Call aa11"}},
 		{"unknown", "zz", Failure, []string{"no call in progress or remembered"}},
 	}

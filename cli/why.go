@@ -66,10 +66,15 @@ func (k *call) tell(w io.Writer) {
 	if k.Previous > 0 {
 		fmt.Fprintf(w, "  Earlier requests with this key made %s.\n", count(k.Previous, "attempt"))
 	}
-	for i := range k.Attempts {
-		fmt.Fprintf(w, "  %s  %s\n", k.Attempts[i].Started.Local().Format("15:04:05.000"), k.Attempts[i].sentence())
+	for rest := k.Attempts; len(rest) > 0; {
+		n := alike(rest)
+		fmt.Fprintf(w, "  %s  %s\n", rest[0].Started.Local().Format("15:04:05.000"), sentence(rest[:n]))
+		rest = rest[n:]
 	}
 	fmt.Fprintf(w, "  %s\n", k.end())
+	if text := k.remedy(); text != "" {
+		fmt.Fprintf(w, "  %s\n", text)
+	}
 }
 
 // circumstances say whose call it is and by which rules it lives.
@@ -91,28 +96,116 @@ func (k *call) circumstances() []string {
 	return append(list, "started "+k.Started.Local().Format(time.DateTime))
 }
 
-// sentence tells one attempt and what it meant.
-func (a *tried) sentence() string {
+// sentence tells attempts that are alike, mostly one, and what they meant.
+func sentence(alike []tried) string {
 	var b strings.Builder
+	a := &alike[0]
 	fmt.Fprintf(&b, "Attempt %d", a.N)
-	if a.DelayMS > 0 {
-		fmt.Fprintf(&b, ", after %s%s,", span(a.DelayMS), waitingFor(a.Cause))
+	if last := alike[len(alike)-1].N; last != a.N {
+		b.Reset()
+		fmt.Fprintf(&b, "Attempts %d to %d", a.N, last)
 	}
-	fmt.Fprintf(&b, " went to %s and brought %s in %s", a.Host, a.outcome(), span(a.DurationMS))
-	switch a.Class {
-	case "success":
-		b.WriteString(": that is the answer.")
-	case "transient":
-		b.WriteString(": a repeat may mend that and is safe, " + basisText(a.Basis) + ".")
-	case "permanent":
-		b.WriteString(": a repeat cannot mend that.")
+	b.WriteString(waited(alike))
+	took := spans(alike, func(t *tried) int64 { return t.DurationMS })
+	switch {
+	case a.atEgress():
+		fmt.Fprintf(&b, " failed at egress %s: %s (%s) in %s; ", a.Egress, a.told(), a.Reason, took)
+	case a.Egress != "":
+		fmt.Fprintf(&b, " went to %s through egress %s and brought %s in %s: ", a.Host, a.Egress, a.outcome(), took)
 	default:
-		b.WriteString(": the upstream may have acted, so a repeat is not safe.")
+		fmt.Fprintf(&b, " went to %s and brought %s in %s: ", a.Host, a.outcome(), took)
 	}
+	b.WriteString(a.meaning())
 	if a.RetryAfterMS > 0 {
 		fmt.Fprintf(&b, " It asked for %s of rest.", span(a.RetryAfterMS))
 	}
 	return b.String()
+}
+
+// meaning is what the outcome says about a repeat.
+func (a *tried) meaning() string {
+	switch a.Class {
+	case "success":
+		return "that is the answer."
+	case "transient":
+		return "a repeat may mend that and is safe, " + basisText(a.Basis) + "."
+	case "permanent":
+		return "a repeat cannot mend that."
+	}
+	return "the upstream may have acted, so a repeat is not safe."
+}
+
+// alike is how many attempts from the first on differ in their times only.
+func alike(list []tried) int {
+	what := func(t tried) tried {
+		t.N, t.Started, t.DurationMS, t.DelayMS, t.Cause = 0, time.Time{}, 0, 0, ""
+		return t
+	}
+	n := 1
+	for n < len(list) && what(list[n]) == what(list[0]) && (n == 1 || list[n].Cause == list[1].Cause) {
+		n++
+	}
+	return n
+}
+
+// waited tells the waits before attempts that are alike. The first of a call has none.
+func waited(list []tried) string {
+	text := ", after "
+	if len(list) > 1 && list[0].Cause != list[1].Cause {
+		if list[0].DelayMS > 0 {
+			text = ", the first after " + span(list[0].DelayMS) + waitingFor(list[0].Cause) + ", the others after "
+		} else {
+			text = ", the later ones after "
+		}
+		list = list[1:]
+	}
+	if list[len(list)-1].DelayMS == 0 {
+		return ""
+	}
+	return text + spans(list, func(t *tried) int64 { return t.DelayMS }) + waitingFor(list[0].Cause) + ","
+}
+
+// spans is the range of a time of attempts.
+func spans(list []tried, of func(*tried) int64) string {
+	low, high := of(&list[0]), of(&list[0])
+	for i := range list {
+		low, high = min(low, of(&list[i])), max(high, of(&list[i]))
+	}
+	if span(low) == span(high) {
+		return span(low)
+	}
+	return span(low) + " to " + span(high)
+}
+
+// atEgress says that the attempt never got behind its egress proxy.
+func (a *tried) atEgress() bool { return a.Egress != "" && strings.HasPrefix(a.Reason, "egress_") }
+
+// told is what went wrong at the egress proxy, without its name once more.
+func (a *tried) told() string {
+	return strings.TrimPrefix(orDash(a.Detail), "egress "+a.Egress+": ")
+}
+
+// remedy is what a person can do about a call that its egress proxy stopped;
+// empty: nothing to say.
+func (k *call) remedy() string {
+	if len(k.Attempts) == 0 {
+		return ""
+	}
+	a := &k.Attempts[len(k.Attempts)-1]
+	if !a.atEgress() {
+		return ""
+	}
+	rule, address, _ := strings.Cut(a.Egress, " (")
+	address, _, _ = strings.Cut(strings.TrimSuffix(address, ")"), ",")
+	switch a.Reason {
+	case "egress_auth":
+		return fmt.Sprintf("Remedy: check user and password of the egress rule %s: its proxy does not take them.", rule)
+	case "egress_denied":
+		return fmt.Sprintf("Remedy: the proxy of the egress rule %s does not let calls to %s through: have that allowed there, or give the call another rule.", rule, a.Host)
+	case "egress_unreachable", "egress_timeout":
+		return fmt.Sprintf("Remedy: check that a proxy runs at %s and can be reached from here, or correct the egress rule %s; retryproxy doctor tries it.", address, rule)
+	}
+	return ""
 }
 
 // outcome is the status, or the failure in its place.
