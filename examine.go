@@ -20,7 +20,8 @@ func examine(cfg *config.Config) (w doctor.World, end func(), err error) {
 	roots := cfg.TLS.Roots()
 	up := upstream.New(upstream.Config{
 		TLS: &tls.Config{RootCAs: roots}, HeaderBytes: responseBytes,
-		Guard: func(addr netip.AddrPort, exempt bool) error { return loopOr(guard.Check(addr, exempt)) },
+		Guard:     func(addr netip.AddrPort, exempt bool) error { return loopOr(guard.Check(addr, exempt)) },
+		GuardName: func(host string, port uint16, exempt bool) error { return loopOr(guard.CheckName(host, port, exempt)) },
 	})
 	send := func(ctx context.Context, a *upstream.Attempt) upstream.Result {
 		a.Target.Exempt = a.Target.Exempt || guard.Exempt(a.Target.Host)

@@ -56,6 +56,7 @@ func (a *app) apply(data []byte) error {
 		a.up.CloseIdle() // connections are judged by the rules under which they were made
 	}
 	a.ways = w
+	a.pins.Forget("", "", now) // whoever mended its trust may try again
 	a.cfg.Store(next)
 	return nil
 }

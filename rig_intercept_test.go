@@ -159,7 +159,7 @@ func (r *rig) openH2As(target string, v visitor) *h2client {
 	if p := o.ConnectionState().NegotiatedProtocol; p != "h2" {
 		r.t.Fatalf("protocol = %q, want h2", p)
 	}
-	cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(o.Conn)
+	cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(o.Conn) //nolint:staticcheck // net/http's own wants to dial and to do TLS itself
 	if err != nil {
 		r.t.Fatal(err)
 	}

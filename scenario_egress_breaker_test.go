@@ -28,7 +28,7 @@ func TestBreakerOfAnEgress(t *testing.T) {
 		u := r.upstream("u1.test:80", whence)
 		r.exit("10.0.0.2:1080")
 		a := r.exit("10.0.0.1:3128", func(e *exit) {
-			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 5 }
+			e.config.Answer = func(string, string) (int, bool) { return 407, len(e.record.Calls()) <= 5 }
 		})
 		for range 4 {
 			r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3")
@@ -97,7 +97,7 @@ func TestBreakerOfAnEgressWithoutRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			egressed(t, twoShops, func(r *rig) {
 				u := r.upstream("u1.test:80", whence)
-				a := r.exit("10.0.0.1:3128", answers(1, 502))
+				a := r.exit("10.0.0.1:3128", answers(1, 407))
 				r.cutOff()
 				for _, method := range []string{"GET", "POST"} {
 					got := r.do(method, "http://u1.test/", "", shop("s1"), tt.header)
@@ -127,7 +127,7 @@ func TestRetriesWaitForTheEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		u := r.upstream("u1.test:80", whence)
 		a := r.exit("10.0.0.1:3128", func(e *exit) {
-			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 2 }
+			e.config.Answer = func(string, string) (int, bool) { return 407, len(e.record.Calls()) <= 2 }
 		})
 		got := r.post("http://u1.test/", "{}", shop("s1"))
 		r.want(got, 200, u, 1)
@@ -145,7 +145,7 @@ func TestNoStormAtAnEgress(t *testing.T) {
 				u := r.upstream("u1.test:80", after(50*time.Millisecond, whence))
 				start := time.Now()
 				a := r.exit("10.0.0.1:3128", func(e *exit) {
-					e.config.Answer = func(string, string) (int, bool) { return 502, time.Since(start) < down }
+					e.config.Answer = func(string, string) (int, bool) { return 407, time.Since(start) < down }
 				})
 				r.cutOff()
 				all := r.together(100, func(int) reply { return r.post("http://u1.test/", "{}", shop("s1")) })
@@ -178,7 +178,7 @@ func TestNoStormAtAnEgress(t *testing.T) {
 func TestWaitingForAnEgressIsNoBusyLoop(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		got := r.together(50, func(int) reply {
 			return r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3", "X-Request-Timeout: 20")
@@ -202,7 +202,7 @@ func TestSilentProbeOfAnEgress(t *testing.T) {
 			e.config.Answer = func(string, string) (int, bool) {
 				switch n := len(e.record.Calls()); {
 				case n <= 5:
-					return 502, true
+					return 407, true
 				case n == 6:
 					return -2, true // silent
 				}
@@ -225,7 +225,7 @@ func TestProbeOfAnEgressWhoseClientLeaves(t *testing.T) {
 			e.config.Answer = func(string, string) (int, bool) {
 				switch n := len(e.record.Calls()); {
 				case n <= 5:
-					return 502, true
+					return 407, true
 				case n == 6:
 					return -2, true
 				}
@@ -250,7 +250,7 @@ func TestProbeOfAnEgressWhoseClientLeaves(t *testing.T) {
 func TestAdminResetsTheBreakerOfAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		u := r.upstream("u1.test:80", whence)
-		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		a.down()
 		a.config.Answer = nil
@@ -298,7 +298,7 @@ func TestTunnelIsAProbeOfAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.tunnelEnd("u1.test:443", silentEnd)
 		a := r.exit("10.0.0.1:3128", func(e *exit) {
-			e.config.Answer = func(string, string) (int, bool) { return 502, len(e.record.Calls()) <= 5 }
+			e.config.Answer = func(string, string) (int, bool) { return 407, len(e.record.Calls()) <= 5 }
 		})
 		for range 5 {
 			c, _, _ := r.connect("u1.test:443", shop("s1"), "X-Request-Timeout: 0.01")
@@ -317,7 +317,7 @@ func TestTunnelIsAProbeOfAnEgress(t *testing.T) {
 func TestShutdownWhileWaitingForAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		r.exit("10.0.0.1:3128", answers(1, 502))
+		r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		waiting := r.async(func() reply { return r.get("http://u1.test/", shop("s1")) })
 		rest(100 * time.Millisecond)
@@ -336,7 +336,7 @@ func TestShutdownWhileWaitingForAnEgress(t *testing.T) {
 func TestSwitchReleasesRetriesThatWaitForAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		r.exit("10.0.0.1:3128", answers(1, 502))
+		r.exit("10.0.0.1:3128", answers(1, 407))
 		waiting := r.async(func() reply { return r.get("http://u1.test/", shop("s1")) })
 		rest(time.Second) // two attempts, then the breaker opens
 		if got := r.admin("PUT", "/api/v1/retries", `{"default":"off"}`, nil); got.Status != 200 {
@@ -353,7 +353,7 @@ func TestSwitchReleasesRetriesThatWaitForAnEgress(t *testing.T) {
 func TestClientLeavesWhileWaitingForAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		c := r.dial()
 		c.Write([]byte(rawRequest("GET", "http://u1.test/", "", shop("s1"))))
@@ -373,7 +373,7 @@ func TestClientLeavesWhileWaitingForAnEgress(t *testing.T) {
 func TestMaxWaitCountsAllWaitsForAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		all := r.together(5, func(int) reply { return r.get("http://u1.test/", shop("s1"), "X-Retry-Count: 3") })
 		if n := statuses(all); n[502] != 1 || n[503] != 4 {
@@ -390,7 +390,7 @@ func TestMaxWaitCountsAllWaitsForAnEgress(t *testing.T) {
 func TestResetOfAnEgressWakesWaitingCalls(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		u := r.upstream("u1.test:80", whence)
-		a := r.exit("10.0.0.1:3128", answers(1, 502))
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
 		r.cutOff()
 		a.down()
 		a.config.Answer = nil

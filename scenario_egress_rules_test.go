@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/json"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +60,7 @@ func TestSessionWithoutAShop(t *testing.T) {
 
 // deniedByEgress checks that calls without a shop go nowhere, whichever way they
 // come, and that the answers name what forbids them.
-func (r *rig) deniedByEgress(why string) {
+func (r *rig) deniedByEgress(why string, opened ...string) {
 	r.t.Helper()
 	dials := r.dials.Load()
 	before := r.metric("denied_total", "reason=destination_denied")
@@ -77,9 +79,21 @@ func (r *rig) deniedByEgress(why string) {
 	check(r.get("http://u1.test/"))
 	check(r.post("https://u1.test/", "{}", "X-Idempotency-Key: k"))
 	for _, target := range []string{"u1.test:443", "u1.test:80"} {
-		c, _, got := r.connect(target)
+		c, in, got := r.connect(target)
+		switch {
+		case !slices.Contains(opened, target):
+			check(got)
+		case target == "u1.test:80": // what is inside says whose it is, or does not
+			check(r.inside(c, in, "GET / HTTP/1.1\r\nHost: u1.test\r\n\r\n"))
+		default: // and what says nothing goes nowhere
+			r.want(got, 200, nil, 0)
+			n++
+			io.WriteString(c, "\x00\x01")
+			if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
+				r.t.Errorf("read %q, %v, want the end", rest, err)
+			}
+		}
 		c.Close()
-		check(got)
 	}
 	r.wantDials(dials)
 	r.wantMetric(before+n, "denied_total", "reason=destination_denied")
@@ -101,7 +115,11 @@ egress:
 				u := r.upstream("u1.test:80", whence)
 				free := r.upstream("free.test:80", whence)
 				r.exit("10.0.0.1:3128")
-				r.deniedByEgress("egress_default")
+				if name == "" {
+					r.deniedByEgress("egress_default")
+				} else {
+					r.deniedByEgress("egress_default", "u1.test:443", "u1.test:80")
+				}
 				got := r.origin("GET", "localhost", "/u1/x", "")
 				r.want(got, 403, u, 0)
 				if !strings.Contains(got.Body, "egress_default") {
@@ -335,7 +353,7 @@ func TestReloadChangesAPassword(t *testing.T) {
 func TestReloadKeepsTheBreakerOfAnEgress(t *testing.T) {
 	egressed(t, twoShops, func(r *rig) {
 		r.upstream("u1.test:80", whence)
-		r.exit("10.0.0.1:3128", answers(1, 502))
+		r.exit("10.0.0.1:3128").down()
 		r.cutOff()
 		r.reload(twoShops, "max_retries: 3", "max_retries: 2")
 		r.wantExit(exitA, "open")

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	refusedOnce = "a client does not trust our CA: its tunnels to this host stay closed to us for an hour, without retries; the command ca says how it learns to trust"
+	refusedOnce = "a client refused our CA three times: its tunnels to this host stay closed to us for an hour, without retries, or until POST /api/v1/intercept/reset"
 	hungUp      = "a client ended the TLS handshake in a tunnel that we open: does it trust our CA?"
 )
 

@@ -142,6 +142,7 @@ func TestGatesSayWhoAndUntilWhen(t *testing.T) {
 			for range 5 {
 				r.get("http://u1.test/x", "X-Retry-Count: 3")
 			}
+			r.ended() // all five, or one might end after the next call
 			got := r.get("http://u1.test/x")
 			r.want(got, 503, u, 5)
 			r.wantDetail(got, "u1.test:80 is cut off after too many failures, next probe at 2000-01-01T00:00:02Z")

@@ -97,6 +97,7 @@ func mayRun(cfg *config.Config) error {
 		access.CheckListeners(proxyAddrs(cfg), clientsConfig(cfg)),
 		access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token)),
 		takesFiles(cfg.Body.Dir),
+		holdsCA(cfg),
 	)
 }
 

@@ -71,7 +71,7 @@ func caFiles(cfg *config.Config, data string) (intercept.Files, error) {
 	if err != nil {
 		return intercept.Files{}, err
 	}
-	return intercept.Files{Cert: filepath.Join(dir, "ca.pem"), Key: filepath.Join(dir, "ca.key")}, nil
+	return intercept.Files{Cert: filepath.Join(dir, "ca.pem"), Key: filepath.Join(dir, "ca.key"), Make: true}, nil
 }
 
 // filesOf says where serve would keep the CA with this configuration file (empty:
@@ -99,6 +99,17 @@ func egressLine(e *config.Egress) string {
 		}
 	}
 	return e.Name + "  ->  " + strings.Join(to, ", ")
+}
+
+// holdsCA says whether the CA that the configuration names can be used.
+func holdsCA(cfg *config.Config) error {
+	if len(cfg.Intercept.Hosts) == 0 || cfg.Intercept.CACert == "" {
+		return nil
+	}
+	if _, err := intercept.Open(intercept.Files{Cert: cfg.Intercept.CACert, Key: cfg.Intercept.CAKey}); err != nil {
+		return fmt.Errorf("intercept.ca_cert, intercept.ca_key: %w", err)
+	}
+	return nil
 }
 
 // dataDir is where the proxy keeps what must outlive it: the directory of -data,

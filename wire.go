@@ -116,7 +116,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.bodies = spool.New(spoolConfig(cfg))
 	a.up = upstream.New(upstream.Config{
-		Resolve: a.resolve, Dial: a.dial, Guard: a.guard, TLS: &tls.Config{RootCAs: cfg.TLS.Roots()},
+		Resolve: a.resolve, Dial: a.dial, Guard: a.guard, GuardName: a.guardName, TLS: &tls.Config{RootCAs: cfg.TLS.Roots()},
 		IdlePerHost: idlePerHost, IdleTotal: idleTotal, IdleTimeout: upstreamIdle, HeaderBytes: responseBytes,
 	})
 	a.front = a.server()
@@ -243,6 +243,11 @@ func (a *app) server() *inbound.Server {
 // guard judges an address on the rules in force, just before it is dialled.
 func (a *app) guard(addr netip.AddrPort, exempt bool) error {
 	return loopOr(a.proxy.Settings().Guard.Check(addr, exempt))
+}
+
+// guardName judges a name that an egress proxy looks up.
+func (a *app) guardName(host string, port uint16, exempt bool) error {
+	return loopOr(a.proxy.Settings().Guard.CheckName(host, port, exempt))
 }
 
 // hooks feed log and metrics.

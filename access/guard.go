@@ -101,7 +101,7 @@ func (g *Guard) judge(addr netip.Addr, port uint16, exempt bool) error {
 		return fmt.Errorf("%w: %s is a %s address; those are never allowed", ErrDestination, addr, k)
 	}
 	if g.isOwn(addr, port) {
-		return fmt.Errorf("%w: %s", ErrLoop, netip.AddrPortFrom(addr, port))
+		return fmt.Errorf("%w: %s; what listens there is called without a proxy (curl --noproxy '*')", ErrLoop, netip.AddrPortFrom(addr, port))
 	}
 	if contains(g.deny, addr) {
 		return fmt.Errorf("%w: %s is in destinations.deny", ErrDestination, addr)
@@ -142,6 +142,32 @@ func (g *Guard) CheckHost(host string) error {
 		return fmt.Errorf("%w: %.64q is in destinations.deny", ErrDestination, host)
 	}
 	return nil
+}
+
+// CheckName judges a name that an egress proxy looks up, where there is no address
+// to judge. What is ours or private by its name is treated as such an address;
+// names of metadata services are never allowed. It returns ErrDestination or
+// ErrLoop.
+func (g *Guard) CheckName(name string, port uint16, exempt bool) error {
+	switch {
+	case slices.Contains(metadataNames, name):
+		return fmt.Errorf("%w: %s is the name of a metadata service; those are never allowed", ErrDestination, name)
+	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+		return g.judge(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port, exempt)
+	case exempt || g.private == "allow" || !privateName(name):
+		return nil
+	}
+	return fmt.Errorf("%w: %s is a name of a private network (%s)", ErrDestination, name, g.setting)
+}
+
+// metadataNames are those by which clouds give out credentials.
+var metadataNames = []string{"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
+
+// privateName says whether only a private network gives the name a meaning: one
+// label alone, and the endings that are kept for that (RFC 6762, RFC 8375, ICANN's .internal).
+func privateName(name string) bool {
+	return !strings.Contains(name, ".") || slices.ContainsFunc([]string{".local", ".internal", ".lan", ".home.arpa", ".intranet"},
+		func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 // checkLiteral lets through what is an address in plain spelling; which one is

@@ -39,6 +39,41 @@ var (
 	}
 )
 
+// A name that is looked up elsewhere is judged by what it says.
+func TestCheckName(t *testing.T) {
+	own := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9090")}
+	for _, tt := range []struct {
+		name          string
+		port          uint16
+		exempt, allow bool // destinations.private: allow
+		want          error
+	}{
+		{"gw.test", 443, false, false, nil},
+		{"localhost", 80, false, false, ErrDestination},
+		{"x.localhost", 80, false, false, ErrDestination},
+		{"localhost", 80, false, true, nil},
+		{"localhost", 9090, false, true, ErrLoop},
+		{"localhost", 9090, true, true, ErrLoop},
+		{"metadata.google.internal", 80, true, true, ErrDestination},
+		{"metadata", 80, false, true, ErrDestination},
+		{"nas", 80, false, false, ErrDestination},
+		{"nas", 80, true, false, nil},
+		{"printer.local", 80, false, false, ErrDestination},
+		{"db.internal", 80, false, false, ErrDestination},
+		{"db.internal", 80, false, true, nil},
+		{"notlocal.test", 80, false, false, nil},
+	} {
+		c := GuardConfig{Private: "deny", Others: own}
+		if tt.allow {
+			c.Private = "allow"
+		}
+		err := NewGuard(c).CheckName(tt.name, tt.port, tt.exempt)
+		if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
+			t.Errorf("CheckName(%s, %d, %v) with %s = %v, want %v", tt.name, tt.port, tt.exempt, c.Private, err, tt.want)
+		}
+	}
+}
+
 func TestGuardDeniesPrivate(t *testing.T) {
 	g := NewGuard(GuardConfig{Private: "deny"})
 	for _, addr := range publicAddrs {

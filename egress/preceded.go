@@ -23,6 +23,9 @@ func (c *preceded) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Buffered says whether there are early bytes left.
+func (c *preceded) Buffered() bool { return len(c.early) > 0 }
+
 // NetConn is the connection itself.
 func (c *preceded) NetConn() net.Conn { return c.Conn }
 

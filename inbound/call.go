@@ -59,8 +59,10 @@ type Tunnel struct {
 	// Flaw refuses every request inside: what the client asked for in its
 	// handshake is not what it asked for in CONNECT.
 	Flaw *Bad
-	// Requests counts those that came through so far.
+	// Requests counts those that came through so far; First is called for the
+	// first of them. nil: nobody wants to know.
 	Requests atomic.Int64
+	First    func()
 }
 
 // Bad says why a request is refused before anybody looks at what it wants.

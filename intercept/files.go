@@ -18,7 +18,10 @@ import (
 
 // Files are the paths of the PEM files of an authority: its certificate,
 // followed by those it needs up to a root where it is not one, and its key.
-type Files struct{ Cert, Key string }
+type Files struct {
+	Cert, Key string
+	Make      bool // where neither is there, they are made
+}
 
 const (
 	caYears    = 10             // trust is set up by hand on every client: seldom is better
@@ -30,7 +33,7 @@ const (
 	pause    = 20 * time.Millisecond
 )
 
-// Open loads the authority, or makes one where neither file exists; of several
+// Open loads the authority, or, if it may, makes one where neither file exists; of several
 // processes that do so at once one wins and the others load its pair. Errors
 // name the file and the rule it breaks: one file without the other, a key that
 // others may read, a certificate that is no authority, is not valid now or does
@@ -64,6 +67,8 @@ func (f Files) settle() (created bool, err error) {
 			return false, nil
 		case cert:
 			return false, fmt.Errorf("there is a certificate %s but no key %s: give both, or move it away to have a new pair made", f.Cert, f.Key)
+		case !key && !f.Make:
+			return false, fmt.Errorf("there is neither a certificate %s nor a key %s", f.Cert, f.Key)
 		case !key:
 			if err = f.create(time.Now()); !errors.Is(err, fs.ErrExist) {
 				return err == nil, err

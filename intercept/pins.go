@@ -77,6 +77,23 @@ func (p *Pins) Accepted(client, host string, _ time.Time) {
 	p.pairs.Remove(pair{client, host})
 }
 
+// Forget ends passes and rows, of one client or host or, where empty, of all. It
+// returns how many passes ended.
+func (p *Pins) Forget(client, host string, now time.Time) (ended int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range p.pairs.Keys() {
+		if client != "" && client != key.client || host != "" && host != key.host {
+			continue
+		}
+		if r, ok := p.pairs.Peek(key); ok && now.Before(r.until) {
+			ended++
+		}
+		p.pairs.Remove(key)
+	}
+	return ended
+}
+
 // PassThrough says whether the tunnels of this client to this host stay closed.
 func (p *Pins) PassThrough(client, host string, now time.Time) bool {
 	p.mu.Lock()

@@ -44,6 +44,7 @@ type Facts struct {
 	Dice    float64   // in [0, 1)
 
 	Healthy    bool      // the host answers others: an isolated failure
+	Moved      bool      // the retry goes by another exit, where nobody asked for time
 	Gone       bool      // the client left and nobody else waits
 	Replayable bool      // the body can be sent again
 	Switch     string    // on, off, observe
@@ -119,6 +120,9 @@ const (
 // wish is over the cap and the policy says not to wait for less.
 func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
 	p, n := f.Policy, f.Retries+1
+	if f.Moved {
+		return backoff.FastDelay(f.Dice), causeBackoff, false
+	}
 	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && f.Verdict.RetryAfter <= 0 {
 		return backoff.FastDelay(f.Dice), causeBackoff, false
 	}

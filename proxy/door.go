@@ -23,6 +23,9 @@ func (x *exchange) enter() *refusal {
 	if r := x.identify(); r != nil {
 		return r
 	}
+	if r := x.misnamed(); r != nil {
+		return r
+	}
 	if x.internal() {
 		x.mode = "local"
 		return nil

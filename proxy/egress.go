@@ -19,6 +19,10 @@ func (x *exchange) chooseExits() *refusal {
 	for i := range x.hops {
 		h := &x.hops[i]
 		way, err := x.set.Egress.Way(x.labels.Shop, x.labels.TaskType, h.host)
+		if err != nil && x.listed() && x.opens() {
+			x.noWay = x.deniedBy(err) // of the tunnel itself, which goes nowhere
+			return nil
+		}
 		if err != nil {
 			return x.deniedBy(err)
 		}
@@ -26,6 +30,30 @@ func (x *exchange) chooseExits() *refusal {
 		h.takeExit(0)
 	}
 	return nil
+}
+
+// keepExit takes the exit by which a host saw this key before: it must not see
+// it come from another address.
+func (x *exchange) keepExit() {
+	for i := len(x.rec.History) - 1; i >= 0; i-- {
+		a := &x.rec.History[i]
+		if a.Verdict.Basis == classify.BasisNotSent {
+			continue
+		}
+		for j := range x.hops {
+			x.hops[j].takeNamed(a.Egress)
+		}
+		return
+	}
+}
+
+// takeNamed makes the exit of that name the one in use, where there is one.
+func (h *hop) takeNamed(name string) {
+	for i, e := range h.exits {
+		if e.Name() == name {
+			h.takeExit(i)
+		}
+	}
 }
 
 // takeExit makes the exit at index i the one in use.
@@ -60,9 +88,9 @@ func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 	if h.out() == nil {
 		return true
 	}
-	ok, at := x.p.Exits.Allow(h.exitName(), now)
+	ok, at := x.p.Exits.Allow(h.exitName(), h.host, now)
 	for i := 1; !ok && i < len(h.exits) && x.turnExit("breaker_open"); i++ {
-		ok, at = x.p.Exits.Allow(h.exitName(), now)
+		ok, at = x.p.Exits.Allow(h.exitName(), h.host, now)
 	}
 	if ok || !at.After(c.NotBefore) {
 		return true
@@ -78,7 +106,7 @@ func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 	x.atGate += at.Sub(from) // a gate of its own kind: slots.max_wait bounds both
 	c.MaxWait -= at.Sub(from)
 	c.NotBefore, c.Cause = at, causeEgress
-	x.exitAt, x.exitClosed = at, x.p.Exits.Closed(h.exitName())
+	x.exitAt, x.exitClosed = at, x.p.Exits.Closed(h.exitName(), h.host)
 	return true
 }
 
@@ -103,8 +131,8 @@ func (x *exchange) enterExit(now time.Time) bool {
 	if h.out() == nil {
 		return true
 	}
-	pass, ok, _, event := x.p.Exits.Enter(h.exitName(), x.policy.ConnectTimeout+x.policy.PerTryTimeout, now)
-	x.breakerEvent(event)
+	pass, ok, _, events := x.p.Exits.Enter(h.exitName(), h.host, x.policy.ConnectTimeout+x.policy.PerTryTimeout, now)
+	x.exitEvents(events)
 	if !ok {
 		x.p.Limiter.Cancel(x.turn.Grant, now)
 		return false
@@ -116,28 +144,40 @@ func (x *exchange) enterExit(now time.Time) bool {
 // giveBack returns the permissions of an attempt that is not made.
 func (x *exchange) giveBack(now time.Time) {
 	x.p.Limiter.Cancel(x.turn.Grant, now)
-	if name := x.hops[x.hop].exitName(); name != "" {
-		x.breakerEvent(x.p.Exits.Report(name, x.permit, breaker.Excluded, now))
+	x.tellExit(breaker.ExitNothing, now)
+}
+
+// reportExit tells the exit's breakers what the attempt says about it.
+func (x *exchange) reportExit(t *tried, now time.Time) { x.tellExit(exitResult(t), now) }
+
+func (x *exchange) tellExit(r breaker.ExitResult, now time.Time) {
+	h := &x.hops[x.hop]
+	if h.out() != nil {
+		x.exitEvents(x.p.Exits.Report(h.exitName(), h.host, x.permit, r, now))
 	}
 }
 
-// reportExit tells the exit's breaker what the attempt says about it: whatever
-// happened behind a way that stood, the exit is alive.
-func (x *exchange) reportExit(t *tried, now time.Time) {
-	name := x.hops[x.hop].exitName()
-	if name == "" {
-		return
+func (x *exchange) exitEvents(events []*breaker.Event) {
+	for _, e := range events {
+		x.breakerEvent(e)
 	}
-	result := breaker.Excluded
+}
+
+// exitResult says whose doing it was: whatever happened behind a way that stood,
+// the exit is alive; one that answers but cannot reach the host may be right.
+func exitResult(t *tried) breaker.ExitResult {
+	o := &t.Outcome
 	switch {
-	case t.Outcome.Fault == classify.FaultEgressDenied:
-		result = breaker.Alive // it answers: the rule is about this destination
-	case t.verdict.EgressFault:
-		result = breaker.Failed
-	case t.Outcome.Phase >= classify.PhaseTLS:
-		result = breaker.Alive
+	case !o.Fault.Egress() && o.Phase >= classify.PhaseTLS, o.Fault == classify.FaultEgressDenied:
+		return breaker.ExitAlive
+	case !o.Fault.Egress(), o.Phase == classify.PhaseNone:
+		return breaker.ExitNothing
+	case o.Fault == classify.FaultEgressAuth, o.Fault == classify.FaultEgressUnreachable:
+		return breaker.ExitIll
+	case t.Asked, o.Phase >= classify.PhaseTLS:
+		return breaker.ExitNoWay
 	}
-	x.breakerEvent(x.p.Exits.Report(name, x.permit, result, now))
+	return breaker.ExitIll
 }
 
 // turnExit moves on to the next exit of a pool that allows it (on_failure: next),

@@ -26,6 +26,7 @@ type exchange struct {
 	call *inbound.Call
 	id   string
 
+	noWay    *refusal // CONNECT to be opened: why nothing may leave without labels from inside
 	accepted net.Conn // CONNECT: the client's side, when it was answered before the dial
 
 	// Who and where, settled at the door.
@@ -68,7 +69,7 @@ type exchange struct {
 	cause   string         // of that wait
 	atGate  time.Duration
 	grant   limiter.Grant
-	permit  breaker.Pass // of the exit, for the attempt in flight
+	permit  breaker.ExitPass // of the exit, for the attempt in flight
 	// While the call waits for its exit: what tells that it recovered, and the
 	// date until when it would wait otherwise.
 	exitClosed <-chan struct{}
@@ -119,8 +120,8 @@ func (p *Proxy) Serve(call *inbound.Call) {
 
 func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 	x := &exchange{p: p, set: p.settings.Load(), call: call, id: newID(), started: time.Now()}
-	if call.Tunnel != nil {
-		call.Tunnel.Requests.Add(1)
+	if t := call.Tunnel; t != nil && t.Requests.Add(1) == 1 && t.First != nil {
+		t.First()
 	}
 	x.sum = &attempt.Summary{ID: x.id, Client: call.Client.String(), Started: x.started}
 	p.calls.add(x)
@@ -163,6 +164,7 @@ func (x *exchange) round() {
 
 // prepare settles what holds for all attempts.
 func (x *exchange) prepare() {
+	x.keepExit()
 	x.sends = x.forwarded()
 	x.honoured = x.key != "" && x.everywhere(x.policy.KeyHonoured)
 	x.out = x.outgoing()
@@ -419,7 +421,9 @@ func (x *exchange) decide(t *tried) Decision {
 	if t.verdict.Class == classify.Transient {
 		x.lookAround(&f)
 		if d := decide(f.unhindered()); d.Do == Retry {
-			x.turnHop(&t.verdict, now)
+			if f.Moved = x.turnHop(&t.verdict, now); f.Moved {
+				d = decide(f.unhindered())
+			}
 			x.lookAhead(&f, d)
 		}
 	}

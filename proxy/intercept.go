@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	handshakeTime = 10 * time.Second // for the client's side of TLS
+	handshakeTime = 10 * time.Second // for the client's first byte, and for its side of TLS
+	mostAgent     = 80               // bytes of a User-Agent that tell programs apart
 	recordTLS     = 0x16             // first byte of a TLS handshake (RFC 8446 section 5.1)
 )
 
 // opens says whether the tunnel that is asked for is one to be opened: its host
 // is listed, and the client is not known to refuse our certificates.
 func (x *exchange) opens() bool {
-	return x.listed() && !x.p.Pins.PassThrough(x.pinner(), x.hops[0].host, time.Now())
+	return x.listed() && x.p.Pins != nil && !x.p.Pins.PassThrough(x.pinner(), x.hops[0].host, time.Now())
 }
 
 // listed says that the call asks for a tunnel to a host under intercept.
@@ -29,8 +30,8 @@ func (x *exchange) listed() bool {
 	return x.mode == "connect" && i != nil && i.Hosts.Match(x.hops[0].host)
 }
 
-// pinner names a client among those that refuse our CA: bots behind one address
-// are told apart by user and shop.
+// pinner names a client among those that refuse our CA: programs and bots behind
+// one address are told apart by what CONNECT tells of them.
 func (x *exchange) pinner() string {
 	name := x.call.Client.Addr().String()
 	if x.user.Name != "" {
@@ -39,6 +40,9 @@ func (x *exchange) pinner() string {
 	if x.labels.Shop != "" {
 		name += ";shop=" + x.labels.Shop
 	}
+	if agent := x.call.Request.Fields.Get("User-Agent"); agent != "" {
+		name += ";agent=" + agent[:min(len(agent), mostAgent)]
+	}
 	return name
 }
 
@@ -46,8 +50,8 @@ func (x *exchange) pinner() string {
 // full path, connecting included. A certificate is made only for a host that the
 // client may reach.
 func (x *exchange) open() {
-	if err := x.p.Upstream.Check(x.call.Context(), x.hops[0].target); err != nil {
-		x.refuse(x.unreachable(err))
+	if r := x.reachable(); r != nil {
+		x.refuse(r)
 		return
 	}
 	if !x.acceptConnect() {
@@ -57,7 +61,7 @@ func (x *exchange) open() {
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	began := time.Now()
 	defer func() { x.away += time.Since(began) }()
-	t := &tunnel{client: client, idle: x.set.TunnelIdle}
+	t := &tunnel{client: client, idle: min(handshakeTime, x.set.TunnelIdle)}
 	head, http, err := t.readHead()
 	_ = client.SetReadDeadline(time.Time{})
 	inside := &prefixed{Conn: client, head: head, err: err}
@@ -71,6 +75,22 @@ func (x *exchange) open() {
 	default:
 		x.passBlind(inside)
 	}
+}
+
+// reachable asks the guard about the host, whose name may have to be looked up for
+// that; nil: the client may have a certificate for it. Where only the labels of
+// the requests inside decide by which address they leave, they are judged then.
+func (x *exchange) reachable() *refusal {
+	if x.noWay != nil {
+		return nil
+	}
+	x.call.Watch()
+	ctx, cancel := context.WithTimeout(x.call.Context(), x.policy.ConnectTimeout)
+	defer cancel()
+	if err := x.p.Upstream.Check(ctx, x.hops[0].target); err != nil {
+		return x.unreachable(err)
+	}
+	return nil
 }
 
 // unreachable is the refusal for an address that the guard forbids.
@@ -114,10 +134,12 @@ func (x *exchange) refused(err error) {
 		}
 		return
 	}
+	x.outcome.detail = "the client does not trust our CA; the command ca says how it learns to"
 	if !x.p.Pins.Refused(x.pinner(), host, now) {
+		x.p.Log.Warn("a client does not trust our CA; the command ca says how it learns to", "client", x.pinner(), "host", host)
 		return
 	}
-	x.p.Log.Warn("a client does not trust our CA: its tunnels to this host stay closed to us for an hour, without retries; the command ca says how it learns to trust",
+	x.p.Log.Warn("a client refused our CA three times: its tunnels to this host stay closed to us for an hour, without retries, or until POST /api/v1/intercept/reset",
 		"client", x.pinner(), "host", host)
 	if h := x.p.Hooks.PassThrough; h != nil {
 		h(host)
@@ -127,9 +149,14 @@ func (x *exchange) refused(err error) {
 // passBlind joins the tunnel with its host after all, as any other tunnel: what
 // is in it is neither TLS nor HTTP.
 func (x *exchange) passBlind(c net.Conn) {
+	defer c.Close()
+	if x.noWay != nil {
+		x.outcome.decision, x.outcome.result, x.outcome.detail = stop("destination_denied"), "rejected", x.noWay.detail
+		x.denied("destination_denied")
+		return
+	}
 	x.accepted, x.begun = c, time.Now()
 	x.run()
-	c.Close()
 }
 
 // serveInside serves what was found inside the tunnel, until its end.
@@ -139,12 +166,12 @@ func (x *exchange) serveInside(c net.Conn, scheme string, flaw *inbound.Bad) {
 		Authority: r.Authority, CallID: x.id, Fields: r.Fields, ProxyAuth: r.Fields.Get("Proxy-Authorization"),
 		Scheme: scheme, Flaw: flaw,
 	}
+	if scheme == "https" {
+		t.First = func() { x.p.Pins.Accepted(x.pinner(), x.hops[0].host, time.Now()) }
+	}
 	x.p.Inside(c, x.call, t)
-	switch {
-	case scheme != "https":
-	case t.Requests.Load() > 0:
-		x.p.Pins.Accepted(x.pinner(), x.hops[0].host, time.Now())
-	default: // some say no only after the handshake; TLS says again what it heard last
+	if scheme == "https" && t.Requests.Load() == 0 {
+		// Some say no only after the handshake; TLS says again what it heard last.
 		if _, err := c.Read(make([]byte, 1)); intercept.Refused(err) {
 			x.refused(err)
 		}

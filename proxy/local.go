@@ -36,6 +36,19 @@ func (x *exchange) internal() bool {
 	return err == nil && host == internalHost && port == 80
 }
 
+// misnamed refuses what is for our name but cannot be answered: it must not be
+// looked for elsewhere.
+func (x *exchange) misnamed() *refusal {
+	if t := x.call.Tunnel; x.call.Form == inbound.Origin && t == nil || t != nil && !hasPrefixFold(t.Authority, internalHost) ||
+		!hasPrefixFold(x.call.Request.Authority, internalHost) {
+		return nil
+	}
+	if host, _, err := splitAuthority("http", x.call.Request.Authority); err != nil || host != internalHost || x.internal() {
+		return nil
+	}
+	return refuse("bad_request", internalHost+" is this proxy itself, and answers to http:// at port 80 only")
+}
+
 // answerInternal gives out what our clients may have of us: the certificate of
 // our CA.
 func (x *exchange) answerInternal() {

@@ -209,9 +209,11 @@ func splitAuthority(scheme, authority string) (string, uint16, error) {
 			return "", 0, badAuthority("host: missing ']'")
 		}
 		host, rest = authority[1:end], authority[end+1:]
-		if _, err := netip.ParseAddr(host); err != nil {
+		addr, err := netip.ParseAddr(host)
+		if err != nil {
 			return "", 0, badAuthority("host: not an IPv6 address")
 		}
+		host = addr.Unmap().String() // one name for one address, or rules could be got around
 	} else if i := strings.IndexByte(authority, ':'); i >= 0 {
 		host, rest = authority[:i], authority[i:]
 	}
@@ -282,15 +284,17 @@ func (x *exchange) chooseHop(now time.Time) {
 	}
 }
 
-// turnHop goes on to the next upstream after nothing could be sent to this one.
-func (x *exchange) turnHop(v *classify.Verdict, now time.Time) {
+// turnHop goes on to the next upstream after nothing could be sent to this one;
+// moved: by another exit, to the same one.
+func (x *exchange) turnHop(v *classify.Verdict, now time.Time) (moved bool) {
 	switch {
-	case v.EgressFault:
-		x.turnExit(v.Reason) // says nothing about the upstream
+	case v.EgressFault && x.turnExit(v.Reason):
+		moved = true
 	case v.Basis == classify.BasisNotSent:
 		x.hop = (x.hop + 1) % len(x.hops)
 	}
 	x.chooseHop(now)
+	return moved
 }
 
 // lastHost is where the newest attempt on the record went.

@@ -22,6 +22,9 @@ type Config struct {
 	// ErrLoop because it is our own. nil allows all. A kept connection is not
 	// judged again: when the rules change, call CloseIdle.
 	Guard func(addr netip.AddrPort, exempt bool) error
+	// GuardName judges a name that an exit looks up, where there is no address to
+	// judge; an error forbids it. nil allows all.
+	GuardName func(host string, port uint16, exempt bool) error
 	// TLS gives the roots. Server name, protocols and session cache are set per
 	// target, and verification is always on.
 	TLS *tls.Config
@@ -47,6 +50,7 @@ type Client struct {
 	resolve     func(context.Context, string) ([]netip.Addr, error)
 	dial        func(context.Context, netip.AddrPort) (net.Conn, error)
 	guard       func(netip.AddrPort, bool) error
+	guardName   func(string, uint16, bool) error
 	trust       atomic.Pointer[trust]
 	headerBytes int
 	pool        pool
@@ -63,6 +67,7 @@ func New(cfg Config) *Client {
 		resolve:     cfg.Resolve,
 		dial:        cfg.Dial,
 		guard:       cfg.Guard,
+		guardName:   cfg.GuardName,
 		headerBytes: orDefault(cfg.HeaderBytes, defaultHeaderBytes),
 		flights:     map[Target]*flight{},
 	}
@@ -89,7 +94,8 @@ func orDefault[T int | time.Duration](v, standard T) T {
 // SetTLS changes the roots for connections made from now on.
 func (c *Client) SetTLS(base *tls.Config) { c.trust.Store(newTrust(base)) }
 
-// CloseIdle closes the connections that serve no attempt now.
+// CloseIdle closes the connections that serve no attempt now, and the others when
+// theirs ends: nothing that was open before serves a later attempt.
 func (c *Client) CloseIdle() { c.pool.closeIdle(false) }
 
 // Close closes idle connections and lets those in use end with their attempt.

@@ -21,6 +21,7 @@ type conn struct {
 	bare   bool    // nc is that TCP connection, with no TLS or proxy in between
 	remote netip.AddrPort
 	used   bool      // served an attempt before
+	epoch  int       // of the pool, when it was opened
 	still  chan bool // while idle without sock: how listen ended
 
 	in   buffer

@@ -24,6 +24,8 @@ type opened struct {
 	exit   Exit           // that it goes through, nil: none
 	stands bool           // the exit has opened the way: name is the target's
 	told   bool           // err is in the words of the exit
+	asked  bool           // the exit was asked for the way
+	early  bool           // nc begins with bytes that came with the exit's answer
 	phase  classify.Phase // where it failed
 	fault  classify.Fault
 	err    error
@@ -34,7 +36,7 @@ func (o opened) failed() bool { return o.fault != classify.FaultNone }
 // result tells why there is no connection.
 func (o opened) result() Result {
 	r := failure(o.phase, o.fault, o.detail())
-	r.Remote = o.remote
+	r.Remote, r.Asked = o.remote, o.asked
 	return r
 }
 

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"net"
 	"net/netip"
 
 	"retryproxy/classify"
@@ -13,6 +14,9 @@ func (c *Client) reach(ctx context.Context, t *Target) opened {
 		return c.openTCP(ctx, t)
 	}
 	if t.namedByExit() {
+		if err := c.named(t); err != nil {
+			return opened{phase: classify.PhaseNone, fault: deniedFault(err), err: err}
+		}
 		return c.pass(ctx, t, t.Host)
 	}
 	addrs, o := c.destinations(ctx, t)
@@ -41,20 +45,35 @@ func (t *Target) namedByExit() bool {
 	return err != nil
 }
 
+// named judges a name that is looked up elsewhere.
+func (c *Client) named(t *Target) error {
+	if c.guardName == nil {
+		return nil
+	}
+	return c.guardName(t.Host, t.Port, t.Exempt)
+}
+
 // pass lets the exit of t open the way to host.
 func (c *Client) pass(ctx context.Context, t *Target, host string) opened {
 	o := c.openProxy(ctx, t.Exit)
 	if o.failed() {
 		return o
 	}
+	o.asked = true
 	nc, fault, err := t.Exit.Open(ctx, o.nc, host, t.Port)
 	if fault != classify.FaultNone {
 		_ = o.nc.Close()
 		o.phase, o.fault, o.err, o.told = classify.PhaseConnect, fault, err, true
 		return o
 	}
-	o.nc, o.name, o.stands = nc, t.Host, true
+	o.nc, o.name, o.stands, o.early = nc, t.Host, true, early(nc)
 	return o
+}
+
+// early says whether nc begins with bytes that came with the exit's answer.
+func early(nc net.Conn) bool {
+	b, ok := nc.(interface{ Buffered() bool })
+	return ok && b.Buffered()
 }
 
 // openProxy connects to the egress proxy itself. Its tickets are the exit's own,
@@ -115,7 +134,7 @@ func (c *Client) Check(ctx context.Context, t Target) error {
 		return errTarget(why)
 	}
 	if t.namedByExit() {
-		return nil
+		return c.named(&t)
 	}
 	_, o := c.destinations(ctx, &t)
 	if o.fault == classify.FaultDenied || o.fault == classify.FaultLoop {

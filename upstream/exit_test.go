@@ -503,3 +503,32 @@ func (m muted) Write(p []byte) (int, error) {
 	}
 	return m.Conn.Write(p)
 }
+
+// An exit that speaks behind its answer is not believed: neither HTTP nor TLS
+// begins with the server. Only a tunnel passes such bytes on.
+func TestExitThatSpeaksFirst(t *testing.T) {
+	for _, scheme := range []string{"http", "https", "h2c"} {
+		t.Run(scheme, func(t *testing.T) {
+			s := newScript(t, always(ok))
+			c := client(t, trusting())
+			e := talkative{newExit(t, "shop-1", "http", s.l.Addr(), nil)}
+			res := c.Send(t.Context(), attempt(through(e, scheme, s), "POST", "/", text("order")))
+			check(t, res, classify.PhaseConnect, classify.FaultEgressFailed)
+			if n := s.requests(); n != 0 || !res.Asked {
+				t.Errorf("requests at the upstream = %d, asked = %v, want none and true", n, res.Asked)
+			}
+		})
+	}
+}
+
+// talkative is an exit whose answer has bytes behind it.
+type talkative struct{ *exit }
+
+func (e talkative) Open(ctx context.Context, conn net.Conn, host string, port uint16) (net.Conn, classify.Fault, error) {
+	nc, fault, err := e.exit.Open(ctx, conn, host, port)
+	return spoken{nc}, fault, err
+}
+
+type spoken struct{ net.Conn }
+
+func (spoken) Buffered() bool { return true }

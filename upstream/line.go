@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -73,6 +74,12 @@ func ended(ctx context.Context, o opened) Result {
 // open opens one connection and finds out what is spoken on it.
 func (c *Client) open(ctx context.Context, t *Target, upgrade bool) (line, opened) {
 	o := c.reach(ctx, t)
+	if !o.failed() && o.early {
+		// Neither HTTP nor TLS begins with the server: these bytes are the exit's, and
+		// must not be taken for an answer.
+		_ = o.nc.Close()
+		o.phase, o.fault, o.err = classify.PhaseConnect, classify.FaultEgressFailed, errEarly
+	}
 	if o.failed() {
 		return line{}, o
 	}
@@ -98,6 +105,8 @@ func (c *Client) open(ctx context.Context, t *Target, upgrade bool) (line, opene
 	}
 	return line{conn: newConn(c, t, &o)}, o
 }
+
+var errEarly = errors.New("it sent bytes of its own behind its answer")
 
 // openSession starts HTTP/2 on o.
 func (c *Client) openSession(ctx context.Context, t *Target, o opened) (line, opened) {

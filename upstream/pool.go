@@ -39,6 +39,7 @@ type pool struct {
 	list    parked           // ring: list.next is the oldest
 	idle    int
 	closed  bool
+	epoch   int         // counts closeIdle: what was opened before is not kept any more
 	timer   *time.Timer // runs sweep
 	armed   bool
 }
@@ -134,6 +135,7 @@ func (p *pool) register(cn *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cn.host = p.hostLocked(&cn.parked.target)
+	cn.epoch = p.epoch
 	cn.host.open++
 }
 
@@ -147,7 +149,7 @@ func (p *pool) unregister(cn *conn) {
 // keep takes an idle connection, or closes it when there is no room.
 func (p *pool) keep(cn *conn) {
 	p.mu.Lock()
-	if p.closed {
+	if p.closed || cn.epoch != p.epoch {
 		p.mu.Unlock()
 		cn.close()
 		return
@@ -236,11 +238,18 @@ func (p *pool) sweep() {
 	}
 }
 
-// closeIdle closes all that is idle; with forEver nothing is kept from now on.
+// closeIdle closes all that is idle, and what is in use once it is idle; with
+// forEver nothing is kept from now on.
 func (p *pool) closeIdle(forEver bool) {
 	var all []*parked
 	p.mu.Lock()
 	p.closed = p.closed || forEver
+	p.epoch++
+	for _, h := range p.hosts {
+		for _, s := range h.sessions {
+			s.retired = true
+		}
+	}
 	for p.idle > 0 {
 		all = append(all, p.list.next)
 		p.dropLocked(p.list.next)

@@ -40,7 +40,8 @@ type Exit interface {
 	Resolves() bool
 	// Open makes conn, a connection to the proxy (inside TLS for https), lead to
 	// host and port; host is a name or an address without brackets. The returned
-	// connection is conn, or conn behind bytes that came early. A failure is one
+	// connection is conn, or conn behind bytes that came early, which then has a
+	// method Buffered() bool that says so. A failure is one
 	// of the egress faults, FaultLocal or FaultCancelled, with an error that names
 	// the exit for people; conn is then still the caller's to close. ctx bounds it.
 	Open(ctx context.Context, conn net.Conn, host string, port uint16) (net.Conn, classify.Fault, error)
@@ -72,6 +73,9 @@ type Result struct {
 	Reused   bool           // the connection had served before
 	Remote   netip.AddrPort // the address that was dialled, an exit's if there is one; zero when none was
 	Sent     int64          // bytes of the request written so far
+	// Asked: the exit was there and was asked for the way; what failed then may be
+	// the host's doing.
+	Asked bool
 }
 
 // Send puts the request on the wire at most once and returns when the header of
