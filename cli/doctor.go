@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,10 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	"retryproxy/config"
 	"retryproxy/doctor"
+	"retryproxy/intercept"
 )
 
 // Doctor finds out why calls fail or are not retried, and prints the lines that
@@ -62,55 +65,126 @@ func printed(w io.Writer, list []doctor.Finding, raw bool) error {
 
 // world gathers what doctor looks at. An error is of the command line.
 func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, func(), error) {
-	conf, faults, err := e.examined(*r.config)
+	x, err := e.examined(*r.config)
 	if err != nil {
 		return doctor.World{}, nil, err
 	}
-	asked, err := e.adminOf(r, conf)
+	asked, err := e.adminOf(r, x.conf)
 	if err != nil {
 		return doctor.World{}, nil, err
 	}
-	other := false
-	if (*r.config == "" || len(faults) > 0) && asked != nil {
-		conf, other = e.runningConfig(ctx, asked, conf)
+	if asked != nil && (*r.config == "" || len(x.faults) > 0) {
+		e.lookAtRunning(ctx, asked, x)
+	}
+	if x.running && len(x.unset) > 0 {
+		x.faults = x.trueFaults()
+	} else {
+		x.unset = nil // serve would refuse the file, and the faults say why
 	}
 	w, end := doctor.World{}, func() {}
 	if e.Doctor != nil {
-		if w, end, err = e.Doctor(conf); err != nil {
-			faults, end = append(faults, err.Error()), func() {}
+		if w, end, err = e.Doctor(x.conf); err != nil {
+			x.faults, end = append(x.faults, err.Error()), func() {}
 		}
 	}
-	if e.Check != nil && len(faults) == 0 {
-		faults = faultLines(e.Check(conf))
+	if e.Check != nil && len(x.faults) == 0 && !x.running {
+		x.faults = faultLines(e.Check(x.conf))
 	}
-	w.Getenv, w.Config, w.File, w.Faults, w.Unexamined, w.Version = e.Getenv, conf, *r.config, faults, other, VersionName(e.Version)
+	w.Getenv, w.Config, w.File, w.Faults, w.Version = e.Getenv, x.conf, *r.config, x.faults, VersionName(e.Version)
+	w.Unexamined, w.Hidden, w.Unset = x.unexamined, hidden(x.conf), x.unset
 	w.Output, w.Has = output, hasProgram
-	if e.CA != nil && len(conf.Intercept.Hosts) > 0 {
-		if files, err := e.CA(*r.config, data); err == nil {
-			w.CA = files
-		}
-	}
-	w.Proxy, w.Names = proxyAddress(conf.Listen.Proxy, asked)
+	w.CA = e.authority(x.conf, *r.config, data)
+	w.Proxy, w.Names = proxyAddress(x.conf.Listen.Proxy, asked)
 	if asked != nil {
 		w.Admin, w.Ask = strings.TrimPrefix(asked.base, "http://"), asked.ask
 	}
 	return w, end, nil
 }
 
+// authority says where our CA is kept.
+func (e Env) authority(c *config.Config, file, data string) intercept.Files {
+	switch {
+	case len(c.Intercept.Hosts) == 0:
+		return intercept.Files{}
+	case c.Intercept.CACert != "":
+		return intercept.Files{Cert: c.Intercept.CACert, Key: c.Intercept.CAKey}
+	case e.CA == nil:
+		return intercept.Files{}
+	}
+	files, err := e.CA(file, data)
+	if err != nil { // as of a file with faults: its CA is where it always is
+		files, _ = e.CA("", data)
+	}
+	return files
+}
+
+// examinee is the configuration that doctor examines.
+type examinee struct {
+	conf       *config.Config
+	faults     []string // why serve would refuse the file; conf is another one then
+	unset      []string // variables that the file names and this shell lacks
+	filled     []string // the faults that are left with stand-ins for them
+	running    bool     // conf is what the running proxy told
+	unexamined bool     // it told one that could not be read
+}
+
 // examined reads the configuration. With faults it is the built-in one.
-func (e Env) examined(file string) (c *config.Config, faults []string, err error) {
+func (e Env) examined(file string) (*examinee, error) {
+	x := &examinee{}
+	var err error
 	if file != "" {
 		if _, err = os.Stat(file); err != nil {
-			return nil, nil, &usageError{err}
+			return nil, &usageError{err}
 		}
-		if c, err = e.load(file); err == nil {
-			return c, nil, nil
+		if x.conf, err = e.load(file); err == nil {
+			return x, nil
 		}
-		faults = faultLines(err)
+		x.faults = faultLines(err)
+		if x.conf, x.unset, x.filled = e.filled(file); x.conf != nil {
+			return x, nil
+		}
 	}
-	c, err = e.load("")
-	return c, faults, err
+	x.conf, err = e.load("")
+	return x, err
 }
+
+// filled reads a file with stand-ins for the variables that the environment
+// lacks: these, and the faults that are left.
+func (e Env) filled(file string) (c *config.Config, unset, faults []string) {
+	asked := e
+	asked.Getenv = func(name string) string {
+		if value := e.Getenv(name); value != "" {
+			return value
+		}
+		if !slices.Contains(unset, name) {
+			unset = append(unset, name)
+		}
+		return standIn
+	}
+	c, err := asked.load(file)
+	return c, unset, faultLines(err)
+}
+
+// trueFaults are those that do not come from variables which the environment
+// lacks: they are told with stand-ins as well as without.
+func (x *examinee) trueFaults() []string {
+	return slices.DeleteFunc(slices.Clone(x.faults), func(fault string) bool { return !slices.Contains(x.filled, fault) })
+}
+
+// hidden are the egress rules with a stand-in for user or password.
+func hidden(c *config.Config) []string {
+	var out []string
+	for i := range c.Egress {
+		if slices.ContainsFunc(c.Egress[i].Endpoints(), func(p config.Endpoint) bool { return strings.Contains(p.User+p.Password, standIn) }) {
+			out = append(out, c.Egress[i].Name)
+		}
+	}
+	return out
+}
+
+// standIn takes the place of a value that is not known. It is a bcrypt hash, so
+// that it may stand for one.
+const standIn = "$2a$04$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
 
 // faultLines are the faults of a configuration, one a line.
 func faultLines(err error) []string {
@@ -129,7 +203,7 @@ func (e Env) adminOf(r remote, c *config.Config) (*client, error) {
 	if addr == "" {
 		addr = c.Listen.Admin
 	}
-	if token == "" {
+	if token == "" && string(c.Admin.Token) != standIn {
 		token = string(c.Admin.Token)
 	}
 	if addr == "" {
@@ -138,18 +212,28 @@ func (e Env) adminOf(r remote, c *config.Config) (*client, error) {
 	return newClient(addr, token)
 }
 
-// runningConfig is the configuration that the running proxy tells. Secrets are
-// hidden in it, so it may not be complete; other says that it could not be read.
-func (e Env) runningConfig(ctx context.Context, c *client, builtin *config.Config) (conf *config.Config, other bool) {
+// lookAtRunning takes the configuration that the running proxy tells. Secrets are
+// hidden in it; where they are needed to read it, something else stands for them.
+func (e Env) lookAtRunning(ctx context.Context, c *client, x *examinee) {
 	status, text, err := c.ask(ctx, "/api/v1/config?format=yaml")
-	if err != nil || status != http.StatusOK || string(text) == string(builtin.Marshal()) {
-		return builtin, false
+	if err != nil || status != http.StatusOK {
+		return
 	}
-	if conf, err = config.Parse("running configuration", text, config.Options{Getenv: e.Getenv}); err != nil {
-		return builtin, true
+	if string(text) == string(x.conf.Marshal()) {
+		x.running = true
+		return
 	}
-	return conf, false
+	text = bytes.ReplaceAll(text, []byte(hiddenSecret), []byte(standIn))
+	conf, err := config.Parse("running configuration", text, config.Options{Getenv: e.Getenv})
+	if err != nil {
+		x.unexamined = true
+		return
+	}
+	x.conf, x.running = conf, true
 }
+
+// hiddenSecret is what the configuration shows in the place of a secret.
+const hiddenSecret = "<secret>"
 
 // ask gets a path; the error is for a listener that does not answer.
 func (c *client) ask(ctx context.Context, path string) (status int, body []byte, err error) {

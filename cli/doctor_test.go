@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func TestDoctorOfAHealthyProxy(t *testing.T) {
 	p := healthy(t, "")
 	for _, args := range [][]string{{"-config", p.file}, nil} {
 		code, stdout, stderr := typed(t, p.env, append([]string{"doctor", "-admin", p.admin}, args...)...)
-		for _, want := range []string{"ok: v1.2.3 runs at 127.0.0.1:", "ok: this shell sends calls to", "https://a.test answers in", "ok: 7 calls and 0 tunnels seen"} {
+		for _, want := range []string{"ok: v1.2.3 runs at 127.0.0.1:", "ok: this shell sends calls to", "https://a.test answers in", "ok: 7 calls and 0 opaque tunnels seen"} {
 			if code != OK || !strings.Contains(stdout, want) {
 				t.Errorf("doctor %v = %d %s%s, want %q", args, code, stdout, stderr, want)
 			}
@@ -124,7 +125,7 @@ func TestDoctorFindsProblems(t *testing.T) {
 		{"cannot be wired", []string{"-config", p.file, "-admin", p.admin}, func(e *Env) {
 			e.Doctor = func(*config.Config) (doctor.World, func(), error) { return doctor.World{}, nil, errors.New("no roots") }
 		}, Failure, map[string]string{"config.fault": "problem"}},
-		{"offline", []string{"-config", p.file, "-admin", p.admin, "-offline"}, nil, OK, map[string]string{"up.ok": "ok"}},
+		{"offline", []string{"-config", p.file, "-admin", p.admin, "-offline"}, nil, OK, map[string]string{"up.not_asked": "note", "up.ok": ""}},
 		{"no token", []string{"-config", p.file, "-admin", p.admin}, func(e *Env) {
 			getenv := e.Getenv
 			e.Getenv = func(name string) string { return strings.TrimSuffix(getenv(name), "hush") }
@@ -165,12 +166,57 @@ func TestDoctorOfNoFile(t *testing.T) {
 	}
 }
 
-// Secrets hidden in what the running proxy tells keep it from being read whole.
+// secrets is a configuration that cannot be shown as it is.
+const secrets = `
+clients: {users: {bot: {hash: "$2a$04$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"}}}
+admin: {token: hush}
+egress:
+  - {name: proxy-a, match: {shop: s1}, proxy: "socks5h://bot:hush@127.0.0.1:1"}
+  - {name: open, match: {shop: s2}, proxy: "http://127.0.0.1:2"}
+`
+
+// What hides its secrets is examined all the same: what they are needed for is
+// left out, and said.
 func TestDoctorOfAConfigurationWithSecrets(t *testing.T) {
-	p := healthy(t, "clients: {users: {bot: {hash: \"$2a$04$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy\"}}}\n")
-	_, stdout, _ := typed(t, p.env, "doctor", "-json", "-admin", p.admin)
-	if got := ids(t, stdout); got["proxy.other_config"] != "note" {
-		t.Errorf("doctor = %s, want proxy.other_config", stdout)
+	p := healthy(t, secrets)
+	var examined *config.Config
+	_, stdout, _ := typed(t, func(e *Env) {
+		p.env(e)
+		wired := e.Doctor
+		e.Doctor = func(c *config.Config) (doctor.World, func(), error) { examined = c; return wired(c) }
+	}, "doctor", "-json", "-admin", p.admin)
+	got := ids(t, stdout)
+	if got["proxy.hidden"] != "note" || got["proxy.other_config"] != "" || got["env.users"] != "problem" || got["up.ok"] != "ok" {
+		t.Errorf("doctor = %s", stdout)
+	}
+	if len(examined.Egress) != 2 || !slices.Equal(hidden(examined), []string{"proxy-a"}) {
+		t.Errorf("hidden = %v, want proxy-a", hidden(examined))
+	}
+}
+
+// A variable that only the running proxy has is no fault of its file.
+func TestDoctorWithoutAVariable(t *testing.T) {
+	p := healthy(t, secrets)
+	name := file(t, "egress: [{name: proxy-a, match: {shop: s1}, proxy: \"socks5h://bot:${PROXY_PW}@127.0.0.1:1\"}]")
+	code, stdout, _ := typed(t, func(e *Env) { p.env(e); e.Getenv = users(e.Getenv) }, "doctor", "-json", "-admin", p.admin, "-config", name)
+	if got := ids(t, stdout); code != OK || got["config.unset"] != "note" || got["config.fault"] != "" || got["proxy.drift"] != "" {
+		t.Errorf("doctor = %d %s", code, stdout)
+	}
+	bad := file(t, "drain: -1s\nadmin: {token: \"${TOKEN}\"}")
+	_, stdout, _ = typed(t, p.env, "doctor", "-json", "-admin", p.admin, "-config", bad)
+	if got := ids(t, stdout); got["config.unset"] != "note" || strings.Count(stdout, `"config.fault"`) != 1 {
+		t.Errorf("with a fault besides doctor = %s", stdout)
+	}
+	_, stdout, _ = typed(t, p.env, "doctor", "-json", "-admin", "127.0.0.1:1", "-config", name)
+	if got := ids(t, stdout); got["config.unset"] != "" || got["config.fault"] != "problem" {
+		t.Errorf("while nothing runs doctor = %s", stdout)
+	}
+}
+
+// users puts a user into the proxy variables.
+func users(getenv func(string) string) func(string) string {
+	return func(name string) string {
+		return strings.Replace(getenv(name), "http://", "http://bot:pw@", 1)
 	}
 }
 

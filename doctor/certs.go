@@ -41,6 +41,16 @@ func (w *World) trust(f *Facts) Trust {
 	return t
 }
 
+// publicRoots is where this system keeps the public authorities; empty: unknown.
+func publicRoots() string {
+	for _, name := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"} {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			return name
+		}
+	}
+	return ""
+}
+
 var errNoCertificate = errors.New("it holds no PEM certificate")
 
 // certificates reads the PEM certificates of a file, at least one.

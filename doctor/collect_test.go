@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -83,8 +84,8 @@ routes: [{prefix: /r, upstreams: ["https://e.test/base", "http://10.0.0.1:81"]}]
 		got = append(got, u.URL+" "+u.From)
 	}
 	want := []string{
-		"https://a.test upgrade_to_https", "https://c.test:8443 upgrade_to_https", "https://d.test intercept.hosts",
-		"https://e.test route r", "http://10.0.0.1:81 route r",
+		"https://a.test intercept.hosts", "https://d.test intercept.hosts",
+		"https://e.test route r", "http://10.0.0.1:81 route r", "https://c.test:8443 upgrade_to_https",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("upstreams (-want +got):\n%s", diff)
@@ -136,6 +137,67 @@ shops: {s1: {}, s2: {}, t5: {}}
 	want = slices.Delete(want, 1, 2) // b.test cannot be called directly any more
 	if diff := cmp.Diff(want, planned()); diff != "" {
 		t.Errorf("plan with deny (-want +got):\n%s", diff)
+	}
+}
+
+// A host that only the built-in default names is asked last, for a proxy that is
+// for another host not at all, and through one whose password is hidden never.
+func TestPlanOfTheShippedHost(t *testing.T) {
+	w := world(t, `routes: [{prefix: /r, upstreams: ["https://erp.test"]}]`)
+	w.Egress = egress.Config{Rules: []egress.Rule{
+		{Name: "all", Match: egress.Match{Shop: []string{"s1"}}, Proxies: []egress.Proxy{{Scheme: "http", Host: "10.0.0.1", Port: 1}}},
+		{Name: "wild", Match: egress.Match{Host: []string{"*.temu.test"}}, Proxies: []egress.Proxy{{Scheme: "http", Host: "10.0.0.2", Port: 1}}},
+	}}
+	w.Hidden = []string{"wild"}
+	planned := func() (out []string) {
+		s := w.setup()
+		for _, p := range w.plan(&s) {
+			out = append(out, fmt.Sprintf("%s %s shipped=%t listen=%t", p.URL, p.Exit, p.Shipped, p.Listen))
+		}
+		return out
+	}
+	want := []string{
+		"https://erp.test  shipped=false listen=false", "https://gw-api.pinduoduo.com  shipped=true listen=false",
+		"https://erp.test all shipped=false listen=false", "https://example.com wild shipped=false listen=true",
+	}
+	if diff := cmp.Diff(want, planned()); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+	w.Config = parsed(t, "routes: []")
+	if got := planned(); got[1] != "https://gw-api.pinduoduo.com all shipped=true listen=false" {
+		t.Errorf("without a route the plan is %q, want the shipped host", got)
+	}
+}
+
+// exit is an egress proxy at an address.
+type exit struct {
+	upstream.Exit
+	at *net.TCPAddr
+}
+
+func (e exit) Proxy() (scheme, host string, port uint16) {
+	return "http", e.at.IP.String(), uint16(e.at.Port)
+}
+
+func TestKnock(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	at := l.Addr().(*net.TCPAddr)
+	ask := func(p Probe) classify.Fault {
+		w := World{Send: func(context.Context, *upstream.Attempt) upstream.Result {
+			return upstream.Result{Outcome: classify.Outcome{Fault: classify.FaultEgressTimeout, Detail: "no answer"}}
+		}}
+		p.URL, p.Exit, p.Through = "https://a.test", "x", exit{at: at}
+		w.probe(t.Context(), &p)
+		return p.Fault
+	}
+	listen, shipped := Probe{Target: Target{Listen: true}}, Probe{Target: Target{Shipped: true}}
+	if a, b := ask(listen), ask(shipped); a != classify.FaultNone || b != classify.FaultEgressFailed {
+		t.Errorf("a proxy that listens = %v and, for the shipped host, %v", a, b)
+	}
+	must(t, l.Close())
+	if a, b := ask(listen), ask(shipped); a != classify.FaultEgressUnreachable || b != classify.FaultEgressTimeout {
+		t.Errorf("a proxy that is not there = %v and, for the shipped host, %v", a, b)
 	}
 }
 
@@ -285,7 +347,7 @@ func TestLookAtARealCertificate(t *testing.T) {
 
 func TestTrust(t *testing.T) {
 	dir := t.TempDir()
-	ca := intercept.Files{Cert: filepath.Join(dir, "ca.pem"), Key: filepath.Join(dir, "ca.key")}
+	ca := intercept.Files{Cert: filepath.Join(dir, "ca.pem"), Key: filepath.Join(dir, "ca.key"), Make: true}
 	w := world(t, "intercept: {hosts: [a.test]}")
 	w.CA = ca
 	if f := Collect(t.Context(), w); !f.Trust.Missing {
@@ -366,11 +428,13 @@ nonsense
 `,
 		"/api/v1/config?format=yaml": string(parsed(t, "drain: 8s\ninstance: other").Marshal()),
 		"/api/v1/observed":           `{"calls": 5, "hosts": [{"host": "a.test:80", "calls": 5}]}`,
+		"/api/v1/retries":            `{"default": "off", "scopes": []}`,
 		"/api/v1/intercept":          `{"fingerprint": "AB", "passed_through": [{"client": "c", "host": "h"}]}`,
 	})
 	f := Collect(t.Context(), w)
 	want := Running{
-		Admin: "127.0.0.1:9090", Version: "v9", OwnVersion: "v1", Reload: true, Drift: []string{"drain"}, Misspelt: 3,
+		Retries: &Switch{Default: "off", Scopes: []Scope{}},
+		Admin:   "127.0.0.1:9090", Version: "v9", OwnVersion: "v1", Reload: true, Drift: []string{"drain"}, Misspelt: 3,
 		SpoolFree: f.Running.SpoolFree, Records: 5, Passed: []Passed{{Client: "c", Host: "h"}}, Fingerprint: "AB",
 	}
 	if diff := cmp.Diff(want, f.Running); diff != "" {

@@ -66,8 +66,8 @@ type Fix struct {
 func Examine(f *Facts) []Finding {
 	var out []Finding
 	for _, check := range []func(*Facts) []Finding{
-		examineConfig, examineProxy, examineShell, examineNoProxy, examineNode, examineJava,
-		examineUpstreams, examineClock, examineEgress, examineTrust, examineBundles, examineTraffic, examineClients,
+		examineConfig, examineProxy, examineSwitch, examineShell, examineNoProxy, examineNode, examineJava,
+		examineUpstreams, examineClock, examineEgress, examineTrust, examineBundles, examineTraffic, examineFailures, examineClients,
 	} {
 		out = append(out, check(f)...)
 	}
@@ -124,16 +124,16 @@ func withoutVariable(names ...string) []Fix {
 // inConfig is a line for the configuration file.
 func inConfig(format string, args ...any) Fix { return Fix{"config", fmt.Sprintf(format, args...)} }
 
-// inList is a key of the configuration whose list gets one more item. A list in
+// inList is a key of the configuration whose list gets more items. A list in
 // the file takes the place of the built-in one, so all of it is written.
-func inList(format string, list []string, item string) Fix {
-	all := make([]string, 0, len(list)+1)
-	for _, s := range list {
-		if s != item {
-			all = append(all, strconv.Quote(s))
+func inList(format string, list []string, items ...string) Fix {
+	all := make([]string, 0, len(list)+len(items))
+	for _, s := range slices.Concat(list, items) {
+		if s = strconv.Quote(s); !slices.Contains(all, s) {
+			all = append(all, s)
 		}
 	}
-	return inConfig(format, "["+strings.Join(append(all, strconv.Quote(item)), ", ")+"]")
+	return inConfig(format, "["+strings.Join(all, ", ")+"]")
 }
 
 // toRun is a command.

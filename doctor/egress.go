@@ -36,26 +36,39 @@ func examineEgress(f *Facts) []Finding {
 }
 
 // throughExit is the finding of an egress proxy that did not let a call through.
+// What it says of a host that perhaps nobody calls is no fault of its own.
 func throughExit(f *Facts, p *Probe) Finding {
-	x := Finding{"egress.failed", groupEgress, Problem, fmt.Sprintf("egress %s (%s): %s", p.Exit, p.proxy(f), p.Detail), "Calls of its shops fail; they never leave by another address.", nil}
+	x := Finding{"egress.failed", groupEgress, Problem, p.viaExit(f), "Calls of its shops fail; they never leave by another address.", nil}
+	x.Fix = []Fix{p.curl("-m 10 -x " + quoted(p.proxy(f)))}
+	if p.Listen {
+		_, at, _ := strings.Cut(p.proxy(f), "://")
+		x.Fix = []Fix{{"bash", "timeout 5 bash -c '</dev/tcp/" + strings.Replace(at, ":", "/", 1) + "' && echo it listens"}}
+	}
 	switch p.Fault {
 	case classify.FaultEgressUnreachable:
 		x.ID = "egress.unreachable"
-		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
 	case classify.FaultEgressTimeout:
 		x.ID = "egress.timeout"
-		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
 	case classify.FaultEgressAuth:
 		x.ID = "egress.auth"
 		x.Fix = []Fix{inConfig(`- {name: %q, proxy: "%s"}   # under egress, match as before; in a password @ : / %% are %%40 %%3A %%2F %%25`, p.Exit, strings.Replace(p.proxy(f), "://", "://USER:${PASSWORD}@", 1))}
 	case classify.FaultEgressDenied:
 		x.ID = "egress.denied"
 		x.Why = "The rules of the egress proxy forbid this destination; its owner has to allow it."
-		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
-	default:
-		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null -x %s %s/", quoted(p.proxy(f)), quoted(p.URL))}
+	}
+	if p.Shipped && (p.Fault == classify.FaultEgressDenied || p.Fault == classify.FaultEgressFailed) {
+		x.ID, x.Severity = "egress.shipped", Note
+		x.Why = "It answers, so it listens. Name a host that is called through it (a route, intercept.hosts or upgrade_to_https) to have it tried."
 	}
 	return x
+}
+
+// viaExit is what came of the call; the upstream client names the proxy by itself.
+func (p *Probe) viaExit(f *Facts) string {
+	if strings.HasPrefix(p.Detail, "egress ") {
+		return p.Detail
+	}
+	return fmt.Sprintf("egress %s (%s): %s", p.Exit, p.proxy(f), p.Detail)
 }
 
 // proxy is where the egress proxy listens, without credentials.

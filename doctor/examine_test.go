@@ -133,7 +133,11 @@ func shellCases() []findingCase {
 		{"env.node_old", well, func(f *Facts) { f.Shell.Node = "v20.11.1" }},
 		{"env.node_flag", well, func(f *Facts) { f.Shell.Node = "v24.5.0" }},
 		{"env.java", well, func(f *Facts) { f.Shell.Java = true }},
-		{"env.java_https", well, sets("JAVA_TOOL_OPTIONS", "-Xmx1g -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=8080")},
+		{"env.java_https", well, func(f *Facts) {
+			f.Shell.Java = true
+			sets("JAVA_TOOL_OPTIONS", "-Xmx1g -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=8080")(f)
+		}},
+		{"env.socks", well, sets("ALL_PROXY", "socks5://127.0.0.1:8080")},
 	}
 }
 
@@ -141,14 +145,28 @@ func proxyCases() []findingCase {
 	r := func(change func(*Running)) func(*Facts) { return func(f *Facts) { change(&f.Running) } }
 	return []findingCase{
 		{"config.fault", well, func(f *Facts) { f.Setup.Faults = []string{"bot.yaml:3: drain: -1s must be above 0"} }},
-		{"config.warning", well, func(f *Facts) { f.Setup.Warnings = []string{"timezone: Local is UTC here"} }},
+		{"config.warning", well, func(f *Facts) { f.Setup.Warnings = []string{"intercept.hosts: * opens every tunnel"} }},
+		{"config.timezone", well, func(f *Facts) { f.Setup.Warnings = []string{"timezone: Local is UTC here"} }},
+		{"config.unset", well, func(f *Facts) { f.Setup.Unset = []string{"PROXY_PW"} }},
+		{"proxy.hidden", well, r(func(r *Running) { r.Hidden = []string{"proxy-a"} })},
+		{"proxy.retries_off", well, func(f *Facts) {
+			f.Running.Admin = "127.0.0.1:9191"
+			f.Running.Retries = &Switch{Default: "observe", Scopes: []Scope{
+				{Match: map[string]any{"host": []any{"a.test", "b.test"}, "shop": []any{"s1"}}, Value: "off", Until: began.Add(-time.Hour)},
+				{Match: map[string]any{"host": []any{"a.test", "b.test"}, "shop": []any{"s1"}}, Value: "off", Until: began.Add(time.Hour)},
+				{Match: map[string]any{"host": []any{"c.test"}}, Value: "on"},
+			}}
+			f.Setup.Retries.Default = "off"
+		}},
 		{"proxy.down", well, r(func(r *Running) { r.AdminFault, r.ProxyFault = "refused", "connection refused" })},
 		{"proxy.port", well, r(func(r *Running) { r.ProxyFault = "connection refused" })},
 		{"proxy.token", well, r(func(r *Running) { r.AdminFault, r.Token = "it answers 401 Unauthorized", true })},
 		{"proxy.no_admin", well, r(func(r *Running) { r.Admin = "" })},
 		{"proxy.admin", well, r(func(r *Running) { r.AdminFault = "connection refused" })},
 		{"proxy.not_ready", well, r(func(r *Running) { r.NotReady = "shutting down" })},
-		{"proxy.reload_failed", well, r(func(r *Running) { r.Reload = true })},
+		{"proxy.reload_failed", well, func(f *Facts) {
+			f.Running.Reload, f.Seen.Reload = true, "bot.yaml:3: drain: must be above 0"
+		}},
 		{"proxy.version", well, r(func(r *Running) { r.Version = "v1.0.0" })},
 		{"proxy.other_config", well, r(func(r *Running) { r.Unexamined = true })},
 		{"proxy.drift", well, r(func(r *Running) { r.Drift = []string{"retry_limits", "shops"} })},
@@ -182,6 +200,18 @@ func upstreamCases() []findingCase {
 		{"up.unwell", well, func(f *Facts) { f.Probes[0].Status = 503 }},
 		{"up.slow", well, func(f *Facts) { f.Probes[0].Took = 3100 * time.Millisecond }},
 		{"clock.skew", well, skewed(47 * time.Second)},
+		{"clock.odd_host", well, func(f *Facts) { f.Probes[0].At = f.Probes[0].Date.Add(time.Hour) }},
+		{"up.not_asked", well, func(f *Facts) { f.Offline, f.Probes = true, nil }},
+		{"up.shipped", well, func(f *Facts) {
+			f.Probes[0].Shipped = true
+			fails(classify.FaultTimeout, "no answer from 10.0.0.1:443 in time")(f)
+		}},
+		{"egress.shipped", well, func(f *Facts) {
+			f.Probes[0].Shipped = true
+			leaves(classify.FaultEgressFailed)(f)
+			f.Probes[0].Detail = "egress proxy-a (socks5://10.0.0.9:1080): gw.pdd.test:443: it answered 502 Bad Gateway"
+		}},
+		{"egress.calls", well, failing(FailureView{Reason: "attempts_exhausted", Cause: "egress_auth", Egress: "proxy-a", Host: "gw.pdd.test:443", Calls: 9, ID: "c1", Detail: "egress proxy-a (socks5://10.0.0.9:1080): the password is wrong"})},
 		{"egress.unreachable", well, leaves(classify.FaultEgressUnreachable)},
 		{"egress.timeout", well, leaves(classify.FaultEgressTimeout)},
 		{"egress.auth", well, leaves(classify.FaultEgressAuth)},
@@ -195,7 +225,7 @@ func trustCases() []findingCase {
 	ours := Bundle{File: "/data/bundle.pem", Count: 140, Ours: true}
 	other := Bundle{File: "/etc/corp.pem", Count: 140}
 	return []findingCase{
-		{"trust.missing", opening, func(f *Facts) { f.Trust.Missing = true }},
+		{"trust.missing", opening, func(f *Facts) { f.Trust.Missing, f.Running.Fingerprint = true, "" }},
 		{"trust.unreadable", opening, func(f *Facts) { f.Trust.Fault = "/data/ca.pem: permission denied" }},
 		{"trust.key_mode", opening, func(f *Facts) { f.Trust.KeyMode = 0o644 }},
 		{"trust.expires", opening, func(f *Facts) { f.Trust.Expires = began.AddDate(0, 0, 29) }},
@@ -208,12 +238,12 @@ func trustCases() []findingCase {
 		{"trust.bundle_unreadable", well, func(f *Facts) {
 			f.Shell.Bundles = map[string]Bundle{"SSL_CERT_FILE": {File: "/no", Fault: "open /no: no such file"}}
 		}},
-		{"trust.bundle_lacks", opening, bundle("REQUESTS_CA_BUNDLE", other)},
+		{"trust.bundle_lacks", opening, func(f *Facts) {
+			public := Bundle{File: "/etc/ssl/certs/ca-certificates.crt", Count: 140}
+			f.Shell.Bundles = map[string]Bundle{"REQUESTS_CA_BUNDLE": other, "SSL_CERT_FILE": public, "CURL_CA_BUNDLE": public, "NODE_EXTRA_CA_CERTS": ours}
+		}},
 		{"trust.requests_replaces", opening, bundle("REQUESTS_CA_BUNDLE", Bundle{File: "/data/ca.pem", Count: 1, Ours: true})},
 		{"trust.requests_unset", opening, bundle("SSL_CERT_FILE", ours)},
-		{"trust.curl_bundle", opening, func(f *Facts) {
-			f.Shell.Bundles = map[string]Bundle{"SSL_CERT_FILE": ours, "CURL_CA_BUNDLE": other}
-		}},
 		{"trust.node_unset", opening, func(f *Facts) { f.Shell.Node = "v20.11.1" }},
 	}
 }
@@ -223,7 +253,7 @@ func trafficCases() []findingCase {
 		{"traffic.user_name", well, func(f *Facts) { f.Running.Misspelt = 4 }},
 		{"traffic.suspect", well, func(f *Facts) { f.Seen.Hosts = []HostView{{Host: "gw.pdd.test:443", Calls: 40, Suspect: 7}} }},
 		{"traffic.tunnels", well, func(f *Facts) {
-			f.Seen.Tunnels, f.Seen.Hosts = 300, []HostView{{Host: "api.temu.test:443", Tunnels: 290}, {Host: "gw.pdd.test:443", Tunnels: 10}}
+			f.Seen.Tunnels, f.Seen.Hosts = 300, []HostView{{Host: "api.temu.test:443", Tunnels: 200}, {Host: "b.test:8443", Tunnels: 90}, {Host: "gw.pdd.test:443", Tunnels: 10}}
 		}},
 		{"traffic.labels", well, func(f *Facts) { f.Seen.NoShop = 51 }},
 		{"traffic.doubled_posts", well, client(ClientView{Calls: 9, AfterFailure: 2, Failures: 2, Doubled: 2, Example: "POST gw.pdd.test:443/order"})},
@@ -231,10 +261,110 @@ func trafficCases() []findingCase {
 		{"traffic.count_without_key", well, client(ClientView{Calls: 9, Counting: 3})},
 		{"traffic.not_repeated", well, client(ClientView{Calls: 9, Reviews: 3})},
 	}
-	for _, c := range causes {
+	out = append(out, failureCases()...)
+	for i, c := range causes {
+		if i == 0 {
+			out = append(out, findingCase{"traffic." + c.reason, well, func(f *Facts) {
+				reason(c.reason, 60)(f)
+				failing(FailureView{Reason: c.reason, Host: "a.test:80", Calls: 50, ID: "c5", Detail: "wrong password"})(f)
+			}})
+			continue
+		}
 		out = append(out, findingCase{"traffic." + c.reason, well, reason(c.reason, 60)})
 	}
 	return out
+}
+
+func failing(list ...FailureView) func(*Facts) {
+	return func(f *Facts) { f.Seen.Failures = list }
+}
+
+// failureCases are those of calls that failed or were refused.
+func failureCases() []findingCase {
+	refused := func(reason, cause, host, detail string) func(*Facts) {
+		return failing(
+			FailureView{Reason: reason, Cause: cause, Host: host, Calls: 6, ID: "c7", Detail: detail},
+			FailureView{Reason: reason, Cause: cause, Host: "x.test:443", Calls: 2, ID: "c8", Detail: "another"})
+	}
+	return []findingCase{
+		{"traffic.client_denied", well, refused("client_denied", causeAddress, "a.test:80", "client denied: address 10.0.0.9 is not in clients.allow")},
+		{"traffic.label_conflict", well, refused("client_denied", causeLabels, "a.test:80", "client denied: the shop in X-Shop-Id contradicts the one configured in clients.users")},
+		{"traffic.own_name", well, refused("client_denied", causeOwnName, "proxy.test:8080", `Host "proxy.test:8080" is not served here (listen.hosts)`)},
+		{"traffic.cross_site", well, refused("client_denied", causeCrossSite, "a.test:80", "cross-site browser request (routes.cross_site)")},
+		{"traffic.client_refused", well, refused("client_denied", "", "a.test:80", "the shop tier is wrong")},
+		{"traffic.no_egress", well, refused("destination_denied", causeNoRule, "a.test:443", "egress: denied: egress_default is deny and no egress rule is meant for this call")},
+		{"traffic.no_shop", well, refused("destination_denied", causeNoShop, "a.test:443", `egress: denied: egress rule "home" names {shop} and the call has none`)},
+		{"traffic.no_task_type", well, refused("destination_denied", causeNoTaskType, "a.test:443", `egress: denied: egress rule "home" names {task_type} and the call has none`)},
+		{"traffic.connect_port", well, refused("destination_denied", causePort, "a.test:8443", "CONNECT to port 8443 is not allowed (destinations.connect_ports)")},
+		{"traffic.destination_denied", well, refused("destination_denied", causePrivate, "erp.corp.test:443", "destination denied: 10.0.0.1 is a private address (destinations.private: auto)")},
+		{"traffic.destination_refused", well, refused("destination_denied", causeListed, "a.test:443", "destination denied: a.test is in destinations.deny")},
+		{"traffic.failed", well, func(f *Facts) {
+			f.Seen.Calls = 6
+			failing(
+				FailureView{Reason: "attempts_exhausted", Cause: "status_5xx", Host: "a.test:443", Calls: 3, ID: "c1", Detail: "503 Service Unavailable"},
+				FailureView{Reason: "fail_permanent", Cause: "status_4xx", Host: "b.test:443", Calls: 1, ID: "c2"})(f)
+		}},
+		{"traffic.refused_ca", opening, func(f *Facts) {
+			f.Running.Passed = []Passed{{Client: "10.0.0.8;shop=s1", Host: "api.temu.test:443"}}
+			f.Seen.Refused = []FailureView{
+				{Client: "10.0.0.8", Host: "api.temu.test:443", Calls: 3},
+				{Client: "10.0.0.7", Host: "api.temu.test:443", Calls: 2, ID: "c3"},
+			}
+		}},
+	}
+}
+
+// A line for an upstream that speaks HTTP/2 without TLS is one that curl takes.
+func TestCurlOfH2C(t *testing.T) {
+	f := well()
+	f.Probes[0].URL = "h2c://gw.pdd.test:9000"
+	fails(classify.FaultRefused, "refused")(f)
+	want := "curl -sv -o /dev/null --http2-prior-knowledge --noproxy '*' http://gw.pdd.test:9000/"
+	if list := examineUpstreams(f); list[0].Fix[0].Line != want {
+		t.Errorf("fix = %s, want %s", list[0].Fix[0].Line, want)
+	}
+}
+
+// The admin listener is never asked through the proxy.
+func TestCurlOfTheAdminListener(t *testing.T) {
+	for _, c := range findingCases() {
+		f := c.from()
+		c.change(f)
+		for _, x := range Examine(f) {
+			for _, fix := range x.Fix {
+				if strings.Contains(fix.Line, "curl") && strings.Contains(fix.Line, "//"+f.Running.Admin) && !strings.Contains(fix.Line, "--noproxy '*'") {
+					t.Errorf("%s: %s", x.ID, fix.Line)
+				}
+			}
+		}
+	}
+}
+
+// Where the proxy uses another CA nothing is advised about our file.
+func TestAnotherCAIsTheOnlyFinding(t *testing.T) {
+	f := opening()
+	f.Running.Fingerprint, f.Trust.System, f.Trust.KeyMode = "11:22", false, 0o644
+	f.Shell.Bundles = map[string]Bundle{"SSL_CERT_FILE": {File: "/etc/corp.pem", Count: 140}}
+	list := slices.DeleteFunc(Examine(f), func(x Finding) bool { return x.Group != groupTrust })
+	if len(list) != 1 || list[0].ID != "trust.other_ca" {
+		t.Errorf("trust = %v, want trust.other_ca alone", list)
+	}
+}
+
+// The switch of the configuration counts while none is told, and a scope for all
+// calls hides what comes after it.
+func TestSwitchOfTheConfiguration(t *testing.T) {
+	w := world(t, `retries: {default: "off", scopes: [{match: {host: a.test, hour_range: 2-6}, value: observe}, {match: {}, value: "on"}]}`)
+	f := well()
+	f.Setup.Retries = configured(w.Config)
+	list := examineSwitch(f)
+	if len(list) != 1 || list[0].Severity != Warning || list[0].Seen != "retries are only observed for host a.test, hour_range 2-6" || len(list[0].Fix) != 1 {
+		t.Errorf("examineSwitch = %v", list)
+	}
+	f.Setup.Retries.Scopes = nil
+	if list = examineSwitch(f); len(list) != 1 || list[0].Severity != Problem || list[0].Fix[0].Into != "config" {
+		t.Errorf("examineSwitch = %v", list)
+	}
 }
 
 func TestAllIsWell(t *testing.T) {

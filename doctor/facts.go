@@ -42,6 +42,10 @@ type Bundle struct {
 type Setup struct {
 	File      string   // empty: the built-in one, or that of the running proxy
 	Faults    []string // why serve would refuse it
+	Unset     []string // variables that it names and this shell lacks; the running proxy has them
+	Retries   Switch   // as configured
+	Hosts     []string // listen.hosts
+	Ports     []int    // destinations.connect_ports
 	Warnings  []string
 	Listen    []string // addresses of the proxy, host:port; the first is the main one
 	Proxy     string   // where to call the proxy, host:port
@@ -65,6 +69,21 @@ type Upstream struct {
 	From   string // the key that names it
 	Route  bool   // clients call us instead of it
 	Exempt bool   // private addresses are fine
+	// Shipped: only the built-in default names it, so perhaps nobody calls it.
+	Shipped bool
+}
+
+// Switch says where retries are on, off or only observed.
+type Switch struct {
+	Default string  `json:"default"`
+	Scopes  []Scope `json:"scopes"` // the first that matches wins over Default
+}
+
+// Scope is an exception.
+type Scope struct {
+	Match map[string]any `json:"match"` // empty: all calls
+	Value string         `json:"value"`
+	Until time.Time      `json:"until"` // zero: for good
 }
 
 // Running is what is known of the proxy that runs.
@@ -77,6 +96,8 @@ type Running struct {
 	Version     string // empty: unknown
 	OwnVersion  string
 	Reload      bool     // the last reload failed
+	Hidden      []string // egress rules whose credentials it does not tell
+	Retries     *Switch  // in force; nil: unknown
 	Drift       []string // keys in which its configuration differs
 	Unexamined  bool     // it has another configuration than the one examined
 	Misspelt    int64    // user names whose labels could not be read
@@ -100,6 +121,9 @@ type Target struct {
 	Exit    string // egress rule to go through; empty: direct
 	Through upstream.Exit
 	Exempt  bool // private addresses are fine
+	Shipped bool // only the built-in default names it
+	// Listen: asked was only whether the egress proxy takes a connection.
+	Listen bool
 }
 
 // Answer is what came of asking a Target.
@@ -143,6 +167,7 @@ type Trust struct {
 	Missing   bool   // it does not exist yet
 	KeyMode   uint32 // permissions of the key; 0: unknown
 	Expires   time.Time
-	System    bool // the system trusts it
+	System    bool   // the system trusts it
+	Public    string // file with the public authorities; empty: unknown
 	Print     string
 }

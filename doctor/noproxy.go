@@ -87,7 +87,7 @@ func portOf(u *url.URL) string {
 	if p := u.Port(); p != "" {
 		return p
 	}
-	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	return map[string]string{"http": "80", "h2c": "80", "https": "443"}[u.Scheme]
 }
 
 // loopbackInGo notes hosts that Go programs never call through a proxy.

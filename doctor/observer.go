@@ -19,8 +19,9 @@ const (
 	mostHosts   = 256
 	mostClients = 1024
 	mostReasons = 64
+	mostFlaws   = 256
 	mostWays    = 4096
-	mostShown   = 50 // hosts and clients of a View
+	mostShown   = 50 // hosts, clients and failures of a View
 	longestText = 160
 )
 
@@ -37,6 +38,8 @@ type Observer struct {
 	hosts   *simplelru.LRU[string, *HostView]
 	clients *simplelru.LRU[string, *ClientView]
 	reasons *simplelru.LRU[string, *int64]
+	flaws   *simplelru.LRU[flawKey, *flaw]
+	reload  string        // why the last reload was refused
 	ways    [mostWays]way // by hash; a collision forgets the older one
 }
 
@@ -60,11 +63,27 @@ func NewObserver() *Observer {
 	o.hosts, _ = simplelru.NewLRU[string, *HostView](mostHosts, nil) // fails on sizes below 1 only
 	o.clients, _ = simplelru.NewLRU[string, *ClientView](mostClients, nil)
 	o.reasons, _ = simplelru.NewLRU[string, *int64](mostReasons, nil)
+	o.flaws, _ = simplelru.NewLRU[flawKey, *flaw](mostFlaws, nil)
 	return o
 }
 
-// Call counts a finished call. It keeps nothing of s.
+// Reloaded notes what a reload of the configuration came to; nil: it is in force.
+func (o *Observer) Reloaded(err error) {
+	text := ""
+	if err != nil {
+		text = strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reload = text
+}
+
+// Call counts a finished call. It keeps nothing of s, and leaves out what the
+// proxy itself was asked.
 func (o *Observer) Call(s *attempt.Summary) {
+	if s.Mode == "local" {
+		return
+	}
 	client := addressOnly(s.Client)
 	hash := o.hash(s, client)
 	o.mu.Lock()
@@ -73,14 +92,18 @@ func (o *Observer) Call(s *attempt.Summary) {
 	if s.Result == "failed" || s.Result == "rejected" {
 		*counterLocked(o.reasons, s.Reason)++
 	}
+	o.flawLocked(s, client)
 	if s.Result == "rejected" && len(s.Attempts) == 0 {
 		return // of such calls only the reason is of use
 	}
-	o.hostLocked(s)
-	if s.Method == "CONNECT" {
-		o.total.tunnels++
-		return
+	if s.Mode == "connect" || s.Method == "CONNECT" {
+		if opaque(s) {
+			o.hostLocked(s).Tunnels++
+			o.total.tunnels++
+		}
+		return // what an opened one holds comes as calls of their own
 	}
+	o.callLocked(o.hostLocked(s), s)
 	o.total.label(s)
 	o.clientLocked(s, client, hash)
 }
@@ -125,17 +148,24 @@ func (o *Observer) hash(s *attempt.Summary, client string) uint64 {
 	return h.Sum64()
 }
 
-// hostLocked counts the call with its host.
-func (o *Observer) hostLocked(s *attempt.Summary) {
+// opaque says whether a tunnel came about into which we cannot look. An opened
+// one was not dialled; one for plain http was, but carried nothing.
+func opaque(s *attempt.Summary) bool {
+	return len(s.Attempts) > 0 && s.Status == 200 && (s.Bytes > 0 || strings.HasSuffix(s.Host, ":443"))
+}
+
+// hostLocked is what is counted of the call's host.
+func (o *Observer) hostLocked(s *attempt.Summary) *HostView {
 	v, ok := o.hosts.Get(bounded(s.Host))
 	if !ok {
 		v = &HostView{Host: short(s.Host)}
 		o.hosts.Add(v.Host, v)
 	}
-	if s.Method == "CONNECT" {
-		v.Tunnels++
-		return
-	}
+	return v
+}
+
+// callLocked counts a call with its host.
+func (o *Observer) callLocked(v *HostView, s *attempt.Summary) {
 	v.Calls++
 	for i := range s.Attempts {
 		if s.Attempts[i].Verdict.Reason == "suspect" {
@@ -224,6 +254,11 @@ type View struct {
 	Hosts   []HostView       `json:"hosts"`   // most tunnels first
 	Clients []ClientView     `json:"clients"` // most repeats of their own first
 	Reasons map[string]int64 `json:"reasons"` // why calls failed or were refused
+	// Failures are the same by cause and host, the most frequent first.
+	Failures []FailureView `json:"failures"`
+	// Refused are clients that ended TLS in a tunnel that is opened.
+	Refused []FailureView `json:"refused"`
+	Reload  string        `json:"reload,omitempty"` // why the last reload was refused
 }
 
 // HostView counts the calls to a host.
@@ -252,7 +287,10 @@ func (o *Observer) View() View {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &o.total
-	v := View{t.since, t.until, t.calls, t.tunnels, t.noShop, t.noTsk, []HostView{}, []ClientView{}, map[string]int64{}}
+	v := View{
+		Since: t.since, Until: t.until, Calls: t.calls, Tunnels: t.tunnels, NoShop: t.noShop, NoTask: t.noTsk, Reload: o.reload,
+		Hosts: []HostView{}, Clients: []ClientView{}, Reasons: map[string]int64{}, Failures: []FailureView{}, Refused: []FailureView{},
+	}
 	for _, h := range o.hosts.Values() {
 		v.Hosts = append(v.Hosts, *h)
 	}
@@ -262,6 +300,9 @@ func (o *Observer) View() View {
 	for _, reason := range o.reasons.Keys() {
 		n, _ := o.reasons.Peek(reason)
 		v.Reasons[reason] = *n
+	}
+	for _, f := range o.flaws.Values() {
+		v.addFlaw(f.view())
 	}
 	v.order()
 	return v
@@ -276,6 +317,12 @@ func (v *View) order() {
 	slices.SortFunc(v.Clients, func(a, b ClientView) int {
 		return cmp.Or(cmp.Compare(b.own(), a.own()), cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Client, b.Client))
 	})
+	for _, list := range [...]*[]FailureView{&v.Failures, &v.Refused} {
+		slices.SortFunc(*list, func(a, b FailureView) int {
+			return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Client, b.Client))
+		})
+		*list = (*list)[:min(len(*list), mostShown)]
+	}
 	v.Hosts = v.Hosts[:min(len(v.Hosts), mostShown)]
 	v.Clients = v.Clients[:min(len(v.Clients), mostShown)]
 }

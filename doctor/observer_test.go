@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -80,18 +81,73 @@ func TestObserverTotals(t *testing.T) {
 	o := NewObserver()
 	o.Call(call(5, func(s *attempt.Summary) { s.Labels = attempt.Labels{} }))
 	o.Call(call(0, func(s *attempt.Summary) { s.Labels.TaskType = ""; s.Attempts[0].Verdict.Reason = "suspect" }))
-	o.Call(call(9, func(s *attempt.Summary) { s.Method, s.Host = "CONNECT", "b.test:443" }))
+	connect := func(change func(*attempt.Summary)) {
+		o.Call(call(9, func(s *attempt.Summary) { s.Mode, s.Method, s.Host = "connect", "CONNECT", "b.test:443"; change(s) }))
+	}
+	connect(func(*attempt.Summary) {})
+	connect(func(s *attempt.Summary) { s.Attempts = nil })                                   // opened
+	connect(func(s *attempt.Summary) { s.Host = "b.test:80" })                               // plain http was found in it
+	connect(func(s *attempt.Summary) { s.Host, s.Status = "b.test:8443", 502; s.Bytes = 9 }) // no tunnel came about
+	connect(func(s *attempt.Summary) {
+		s.ID, s.Attempts, s.Result, s.Reason, s.Status, s.Detail = "c9", nil, "cancelled", "client_gone", 499, "TLS with the client: EOF"
+	})
+	o.Call(call(0, func(s *attempt.Summary) { s.Mode, s.Host = "local", "retryproxy.internal:80" }))
+	o.Reloaded(errors.New("c.yaml:1: a\nc.yaml:2: b"))
 	o.Call(call(1, func(s *attempt.Summary) {
-		s.Result, s.Reason, s.Attempts, s.Host = "rejected", "auth_required", nil, "evil.test:80"
+		s.ID, s.Result, s.Reason, s.Attempts, s.Host = "c8", "rejected", "auth_required", nil, "evil.test:80"
 	}))
 	want := View{
 		Since: began, Until: began.Add(10 * time.Second), Calls: 2, Tunnels: 1, NoShop: 1, NoTask: 2,
-		Hosts:   []HostView{{Host: "b.test:443", Tunnels: 1}, {Host: "a.test:80", Calls: 2, Suspect: 1}},
-		Clients: []ClientView{{Client: "10.0.0.7", Calls: 2}},
-		Reasons: map[string]int64{"auth_required": 1},
+		Hosts:    []HostView{{Host: "b.test:443", Tunnels: 1}, {Host: "a.test:80", Calls: 2, Suspect: 1}},
+		Clients:  []ClientView{{Client: "10.0.0.7", Calls: 2}},
+		Reasons:  map[string]int64{"auth_required": 1},
+		Failures: []FailureView{{Reason: "auth_required", Host: "evil.test:80", Calls: 1, ID: "c8"}},
+		Refused:  []FailureView{{Reason: "client_gone", Cause: causeClientTLS, Host: "b.test:443", Client: "10.0.0.7", Calls: 1, ID: "c9", Detail: "TLS with the client: EOF"}},
+		Reload:   "c.yaml:1: a; c.yaml:2: b",
 	}
 	if diff := cmp.Diff(want, o.View()); diff != "" {
 		t.Errorf("View (-want +got):\n%s", diff)
+	}
+}
+
+func TestObserverCauses(t *testing.T) {
+	tests := []struct{ reason, detail, want string }{
+		{"client_denied", "client denied: address 10.0.0.9 is not in clients.allow", causeAddress},
+		{"client_denied", "client denied: the shop in X-Shop-Id contradicts the one configured in clients.users", causeLabels},
+		{"client_denied", `Host "a" is not served here (listen.hosts)`, causeOwnName},
+		{"client_denied", "cross-site browser request (routes.cross_site)", causeCrossSite},
+		{"destination_denied", "egress: denied: egress_default is deny and no egress rule is meant for this call", causeNoRule},
+		{"destination_denied", `egress: denied: egress rule "x" names {shop} and the call has none`, causeNoShop},
+		{"destination_denied", `egress: denied: egress rule "x" names {task_type} and the call has none`, causeNoTaskType},
+		{"destination_denied", "CONNECT to port 25 is not allowed (destinations.connect_ports)", causePort},
+		{"destination_denied", "destination denied: 10.0.0.1 is in destinations.deny", causeListed},
+		{"destination_denied", "destination denied: 169.254.169.254 is a metadata address; those are never allowed", causeNever},
+		{"destination_denied", "destination denied: 10.0.0.1 is a private address (destinations.private: deny)", causePrivate},
+		{"attempts_exhausted", "clients.allow", "status_5xx"},
+	}
+	for _, test := range tests {
+		s := call(0, func(s *attempt.Summary) {
+			failed(s)
+			s.Reason, s.Detail, s.Attempts[0].Verdict.Reason = test.reason, test.detail, "status_5xx"
+		})
+		if got := causeOf(s); got != test.want {
+			t.Errorf("causeOf(%s, %s) = %s, want %s", test.reason, test.detail, got, test.want)
+		}
+	}
+}
+
+// The newest call of a kind is the one that is named.
+func TestObserverFailures(t *testing.T) {
+	o := NewObserver()
+	for _, id := range []string{"a-long-id", "b"} {
+		o.Call(call(0, func(s *attempt.Summary) {
+			failed(s)
+			s.ID, s.Detail, s.Attempts[0].Egress, s.Attempts[0].Verdict.Reason = id, "of "+id, "proxy-a", "egress_auth"
+		}))
+	}
+	want := []FailureView{{Reason: "attempts_exhausted", Cause: "egress_auth", Host: "a.test:80", Egress: "proxy-a", Calls: 2, ID: "b", Detail: "of b"}}
+	if diff := cmp.Diff(want, o.View().Failures); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"retryproxy/config"
 	"retryproxy/egress"
 	"retryproxy/message"
+	"retryproxy/policy"
 	"retryproxy/upstream"
 )
 
@@ -37,11 +38,6 @@ func upstreams(c *config.Config) []Upstream {
 			out = append(out, u)
 		}
 	}
-	for _, host := range c.UpgradeToHTTPS {
-		if !strings.Contains(host, "*") {
-			add(Upstream{URL: "https://" + host, From: "upgrade_to_https"})
-		}
-	}
 	for _, host := range c.Intercept.Hosts {
 		if !strings.Contains(host, "*") {
 			add(Upstream{URL: "https://" + host, From: "intercept.hosts"})
@@ -52,6 +48,12 @@ func upstreams(c *config.Config) []Upstream {
 			if u, err := url.Parse(base); err == nil && u.Host != "" {
 				add(Upstream{URL: u.Scheme + "://" + u.Host, From: "route " + c.Routes[i].Name, Route: true, Exempt: true})
 			}
+		}
+	}
+	shipped := slices.Equal(c.UpgradeToHTTPS, config.Default().UpgradeToHTTPS)
+	for _, host := range c.UpgradeToHTTPS {
+		if !strings.Contains(host, "*") {
+			add(Upstream{URL: "https://" + host, From: "upgrade_to_https", Shipped: shipped})
 		}
 	}
 	return out
@@ -97,10 +99,13 @@ func (w *World) plan(s *Setup) []Probe {
 	}
 	var out []Probe
 	for _, u := range s.Upstreams {
-		p := Probe{Target: Target{URL: u.URL, Exempt: u.Exempt}, From: u.From}
+		p := Probe{Target: Target{URL: u.URL, Exempt: u.Exempt, Shipped: u.Shipped}, From: u.From}
 		way, err := table.Way("", "", p.host())
 		if err != nil {
 			continue // such calls do not leave
+		}
+		if slices.Contains(w.Hidden, way.Rule) {
+			continue // we do not have its password
 		}
 		if len(way.Exits) > 0 {
 			p.Exit, p.Through = way.Rule, way.Exits[0]
@@ -116,8 +121,9 @@ func (w *World) planExits(s *Setup) []Probe {
 	var out []Probe
 	for _, r := range w.Egress.Rules {
 		shop, task, target := w.example(&r, s)
-		if target == "" {
-			continue
+		target.Exit, target.Listen = r.Name, slices.Contains(w.Hidden, r.Name)
+		if target.URL == "" {
+			target.URL, target.Listen = "https://example.com", true
 		}
 		for _, proxy := range r.Proxies {
 			one := egress.Rule{Name: r.Name, Match: egress.Match{Host: []string{"*"}}, Proxies: []egress.Proxy{proxy}}
@@ -126,7 +132,8 @@ func (w *World) planExits(s *Setup) []Probe {
 				continue
 			}
 			if way, err := table.Way(shop, task, "any"); err == nil && len(way.Exits) > 0 {
-				out = append(out, Probe{Target: Target{URL: target, Exit: r.Name, Through: way.Exits[0]}})
+				target.Through = way.Exits[0]
+				out = append(out, Probe{Target: target})
 			}
 		}
 	}
@@ -134,8 +141,8 @@ func (w *World) planExits(s *Setup) []Probe {
 }
 
 // example is a call that a rule is for; target is empty when there is no host
-// to ask for.
-func (w *World) example(r *egress.Rule, s *Setup) (shop, task, target string) {
+// to ask for. The shipped host is the last choice: perhaps nobody calls it.
+func (w *World) example(r *egress.Rule, s *Setup) (shop, task string, target Target) {
 	shop, task = "0", "0"
 	for name, rule := range w.Egress.Shops {
 		if rule == r.Name && (shop == "0" || name < shop) {
@@ -148,13 +155,24 @@ func (w *World) example(r *egress.Rule, s *Setup) (shop, task, target string) {
 	if len(r.Match.TaskType) > 0 {
 		task = strings.ReplaceAll(r.Match.TaskType[0], "*", "0")
 	}
-	for _, host := range r.Match.Host {
-		if !strings.Contains(host, "*") {
-			return shop, task, "https://" + host
+	hosts := policy.NewHosts(r.Match.Host)
+	for i := range s.Upstreams {
+		u := &s.Upstreams[i]
+		t := Target{URL: u.URL, Exempt: u.Exempt, Shipped: u.Shipped}
+		if len(r.Match.Host) > 0 && !hosts.Match(t.address()) || target.URL != "" && !target.Shipped {
+			continue
+		}
+		if target.URL == "" || !t.Shipped {
+			target = t
 		}
 	}
-	if len(s.Upstreams) > 0 {
-		target = s.Upstreams[0].URL
+	if target.URL != "" {
+		return shop, task, target
+	}
+	for _, host := range r.Match.Host {
+		if !strings.Contains(host, "*") {
+			return shop, task, Target{URL: "https://" + host}
+		}
 	}
 	return shop, task, target
 }
@@ -183,6 +201,10 @@ func (w *World) probes(ctx context.Context, f *Facts) []Probe {
 func (w *World) probe(ctx context.Context, p *Probe) {
 	ctx, cancel := context.WithTimeout(ctx, oneProbe)
 	defer cancel()
+	if p.Listen {
+		p.knock(ctx)
+		return
+	}
 	a, ok := attemptOf(&p.Target)
 	if !ok {
 		p.Fault, p.Detail = classify.FaultBadTarget, "not a target"
@@ -198,8 +220,37 @@ func (w *World) probe(ctx context.Context, p *Probe) {
 		p.Status, p.Fault = res.Response.Status, classify.FaultNone
 		p.Date, _ = http.ParseTime(res.Response.Fields.Get("Date"))
 	}
+	if p.Shipped && (p.Fault == classify.FaultEgressTimeout || p.Fault == classify.FaultEgressUnreachable) {
+		p.blame(ctx)
+	}
 	if p.Fault == classify.FaultVerify && p.Through == nil {
 		p.Cert = look(ctx, p.address(), p.host(), w.Roots)
+	}
+}
+
+// blame tells an egress proxy that is not there from one that cannot reach a host
+// which perhaps nobody calls.
+func (p *Probe) blame(ctx context.Context) {
+	alone := Probe{Target: p.Target}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), oneProbe) // the time of p is used up
+	defer cancel()
+	if alone.knock(ctx); alone.Fault == classify.FaultNone {
+		p.Fault = classify.FaultEgressFailed
+	}
+}
+
+// knock only tries whether the egress proxy takes a connection.
+func (p *Probe) knock(ctx context.Context) {
+	_, host, port := p.Through.Proxy()
+	at := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+	case ctx.Err() != nil:
+		p.Fault, p.Detail = classify.FaultEgressTimeout, "no answer from "+at+" in time"
+	default:
+		p.Fault, p.Detail = classify.FaultEgressUnreachable, err.Error()
 	}
 }
 

@@ -17,12 +17,21 @@ func examineConfig(f *Facts) []Finding {
 		})
 	}
 	for _, text := range f.Setup.Warnings {
-		key, _, _ := strings.Cut(text, ":")
 		w := Finding{"config.warning", groupConfig, Warning, text, "", []Fix{toRun("retryproxy check%s", f.fileFlag())}}
-		if key == "timezone" {
-			w.Fix = []Fix{inConfig("timezone: Asia/Shanghai")}
+		if strings.HasPrefix(text, "timezone:") {
+			w = Finding{"config.timezone", groupConfig, Note, "hour_range is read in UTC", "", []Fix{inConfig("timezone: Asia/Shanghai")}}
 		}
 		out = append(out, w)
+	}
+	if len(f.Setup.Unset) > 0 {
+		var pairs []string
+		for _, name := range f.Setup.Unset {
+			pairs = append(pairs, name, "VALUE")
+		}
+		out = append(out, Finding{
+			"config.unset", groupConfig, Note, fmt.Sprintf("%s %s not set in this shell; the running proxy has %s, so its configuration was examined", strings.Join(f.Setup.Unset, ", "), plural(len(f.Setup.Unset), "is", "are"), plural(len(f.Setup.Unset), "it", "them")),
+			"", inShell(pairs...),
+		})
 	}
 	return out
 }
@@ -87,14 +96,18 @@ func inForce(f *Facts) []Finding {
 		[]Fix{toRun("retryproxy serve%s", f.fileFlag())},
 	})
 	add(r.Reload, Finding{
-		"proxy.reload_failed", groupProxy, Problem, "the last change of the configuration was refused",
-		"The old rules are in force.",
-		[]Fix{toRun("retryproxy check%s", f.fileFlag())},
+		"proxy.reload_failed", groupProxy, Problem, "the last change of the configuration was refused" + f.refusal(),
+		"The old rules are in force. Once the file is mended it is read by itself; this reads it at once and names each fault:",
+		[]Fix{f.askAdmin("-X POST ", "/api/v1/config/reload")},
 	})
 	add(r.Version != "" && r.OwnVersion != "" && r.Version != r.OwnVersion, Finding{
 		"proxy.version", groupProxy, Warning, fmt.Sprintf("it runs %s, this command is %s", r.Version, r.OwnVersion),
 		"What this command knows of keys and findings may not fit.",
 		[]Fix{toRun("retryproxy serve%s   # stop the old one first", f.fileFlag())},
+	})
+	add(len(r.Hidden) > 0, Finding{
+		"proxy.hidden", groupProxy, Note, "it does not tell passwords: of " + some(r.Hidden, 4) + " only the address was tried",
+		"", []Fix{toRun("retryproxy doctor -config FILE")},
 	})
 	add(r.Unexamined, Finding{
 		"proxy.other_config", groupProxy, Note, "it runs on a configuration that could not be read from it; the built-in one was examined",
@@ -103,9 +116,8 @@ func inForce(f *Facts) []Finding {
 	})
 	add(len(r.Drift) > 0, drift(f))
 	add(f.Setup.Store == "memory", Finding{
-		"proxy.memory", groupProxy, Note, "idempotency keys are kept in memory: " + keysLost(r.Records),
-		"After it a repeat of an order is taken for a new one.",
-		[]Fix{toRun("retryproxy calls -state waiting   # before a restart: nothing should be listed")},
+		"proxy.memory", groupProxy, Note, "keys are kept in memory: " + keysLost(r.Records), "",
+		[]Fix{toRun("retryproxy calls -state waiting   # before a restart: should be empty")},
 	})
 	return out
 }
@@ -118,6 +130,21 @@ func keysLost(n int64) string {
 	return fmt.Sprintf("a restart forgets %d", n)
 }
 
+// refusal is what is known of a refused reload.
+func (f *Facts) refusal() string {
+	if f.Seen == nil || f.Seen.Reload == "" {
+		return ""
+	}
+	return ": " + f.Seen.Reload
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
 // fixedKeys need a restart.
 var fixedKeys = []string{"instance", "listen", "listeners", "store"}
 
@@ -125,7 +152,7 @@ func drift(f *Facts) Finding {
 	x := Finding{
 		"proxy.drift", groupProxy, Warning, "its configuration is not the file's: " + strings.Join(f.Running.Drift, ", "),
 		"The file, or the flags that it was started with, changed since.",
-		[]Fix{toRun("curl -X POST http://%s/api/v1/config/reload", f.Running.Admin)},
+		[]Fix{f.askAdmin("-X POST ", "/api/v1/config/reload")},
 	}
 	if slices.ContainsFunc(f.Running.Drift, func(key string) bool { return slices.Contains(fixedKeys, key) }) {
 		x.Why = "Some of these keys need a restart (instance, listen, listeners, store)."

@@ -51,7 +51,7 @@ func nodeVersion(text string) (major, minor int, ok bool) {
 func examineJava(f *Facts) []Finding {
 	options := f.Shell.Vars["JAVA_TOOL_OPTIONS"]
 	host, port, err := net.SplitHostPort(f.Setup.Proxy)
-	if err != nil || options == "" && !f.Shell.Java {
+	if err != nil || !f.Shell.Java {
 		return nil
 	}
 	plain, tls := strings.Contains(options, "-Dhttp.proxyHost="), strings.Contains(options, "-Dhttps.proxyHost=")

@@ -183,6 +183,11 @@ func pointed(f *Facts, p *pointer) []Finding {
 			"env.elsewhere", groupShell, Problem, fmt.Sprintf("%s=%s is not this proxy (%s)", p.names(), p.shown(), f.Setup.Proxy),
 			"Calls of programs that read it go past this proxy: nothing is retried.", p.mended(f.here()),
 		}}
+	case strings.HasPrefix(p.url.Scheme, "socks"):
+		return []Finding{{
+			"env.socks", groupShell, Problem, fmt.Sprintf("%s=%s speaks SOCKS to the proxy, which takes plain http", p.names(), p.shown()),
+			"Every call of a program that reads it fails.", p.mended(f.here()),
+		}}
 	case p.url.Scheme == "https":
 		return []Finding{{
 			"env.scheme", groupShell, Problem, fmt.Sprintf("%s=%s speaks TLS to the proxy, which takes plain http", p.names(), p.shown()),

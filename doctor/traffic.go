@@ -49,35 +49,53 @@ func tunnels(f *Facts) []Finding {
 	if v.Tunnels > v.Calls {
 		severity = Warning
 	}
-	intercepted := policy.NewHosts(f.Setup.Intercept)
 	var names []string
-	var fix []Fix
 	for _, h := range v.Hosts {
-		if h.Tunnels == 0 {
-			continue
-		}
-		names = append(names, fmt.Sprintf("%s (%d)", h.Host, h.Tunnels))
-		if len(names) <= mostListed && !intercepted.Match(h.Host) {
-			fix = append(fix, fullRetries(f, h.Host)...)
+		if h.Tunnels > 0 {
+			names = append(names, fmt.Sprintf("%s (%d)", h.Host, h.Tunnels))
 		}
 	}
 	return []Finding{{
 		"traffic.tunnels", groupTraffic, severity, fmt.Sprintf("%d%% of %d calls went through opaque tunnels: %s", 100*v.Tunnels/(v.Calls+v.Tunnels), v.Calls+v.Tunnels, some(names, mostListed)),
 		"In a tunnel only the connection is retried. Full retries: call http:// and let us speak TLS (nothing to install), or open the tunnel with our CA.",
-		fix,
+		fullRetries(f),
 	}}
 }
 
-// fullRetries are the ways to full retries for a host, the best first.
-func fullRetries(f *Facts, host string) []Fix {
-	name := nameOnly(host)
-	if policy.NewHosts(f.Setup.Upgrade).Match(host) {
-		return []Fix{toRun("curl -x http://%s http://%s/   # upgrade_to_https has it: call http://", f.Setup.Proxy, name)}
+// mostOpened is how many hosts a line for tunnels names.
+const mostOpened = 10
+
+// fullRetries are the ways to full retries for hosts with tunnels, the best first,
+// each in one line: the second of two lines for a key would undo the first.
+func fullRetries(f *Facts) []Fix {
+	upgraded, opened := policy.NewHosts(f.Setup.Upgrade), policy.NewHosts(f.Setup.Intercept)
+	var fresh, known, listed []string
+	for _, h := range f.Seen.Hosts {
+		name := nameOnly(h.Host)
+		switch {
+		case h.Tunnels == 0:
+		case opened.Match(h.Host):
+			listed = append(listed, h.Host)
+		case upgraded.Match(h.Host):
+			known = append(known, name)
+		default:
+			fresh = append(fresh, name)
+		}
 	}
-	return []Fix{
-		inList("upgrade_to_https: %s   # and call http://"+name+"/", f.Setup.Upgrade, name),
-		inList("intercept: {hosts: %s}   # and: retryproxy ca", f.Setup.Intercept, name),
+	fresh = fresh[:min(len(fresh), mostOpened)]
+	var fix []Fix
+	if len(fresh) > 0 {
+		fix = append(fix,
+			inList("upgrade_to_https: %s   # and call http://"+fresh[0]+"/", f.Setup.Upgrade, fresh...),
+			inList("intercept: {hosts: %s}   # and: retryproxy ca", f.Setup.Intercept, fresh...))
 	}
+	if len(known) > 0 {
+		fix = append(fix, toRun("curl -x http://%s http://%s/   # upgrade_to_https has it: call http://", f.Setup.Proxy, known[0]))
+	}
+	if len(fix) == 0 { // opened by now, or for clients that refuse our CA
+		fix = append(fix, toRun("retryproxy calls -host %s%s", listed[0], f.adminFlag()))
+	}
+	return fix
 }
 
 // nameOnly leaves out the usual port of a host.
@@ -112,10 +130,6 @@ type cause struct {
 // causes are the reasons that a setting can mend.
 var causes = []cause{
 	{"auth_required", Problem, "They had no valid user and password of clients.users (407).", func(f *Facts) []Fix { return inShell("HTTP_PROXY", "http://USER:PASSWORD@"+f.Setup.Proxy) }},
-	{"client_denied", Problem, "Their address or labels are not allowed here (403).", func(f *Facts) []Fix { return []Fix{inList("clients: {allow: %s}", f.Setup.Clients, "10.0.0.0/8")} }},
-	{"destination_denied", Warning, "The rules for destinations forbid where they wanted to go (403).", func(f *Facts) []Fix {
-		return []Fix{toRun("retryproxy calls   # retryproxy why ID names the address and the setting"), inList("destinations: {allow: %s}", f.Setup.Allowed, "HOST")}
-	}},
 	{"retries_off", Warning, "The switch is off, so nothing was retried.", func(*Facts) []Fix { return []Fix{toRun("retryproxy retries on")} }},
 	{"retry_limited", Warning, "The limit for retries was used up.", func(*Facts) []Fix { return []Fix{inConfig("retry_limits: {shop: {rate: 10/m, share: 0.2}}")} }},
 	{"deadline_exceeded", Warning, "The time of the call ran out before an attempt succeeded.", func(*Facts) []Fix {
@@ -130,11 +144,20 @@ var causes = []cause{
 	{"store_full", Problem, "There is no room for another key (503).", func(*Facts) []Fix { return []Fix{inConfig("idempotency: {entries: 500000}")} }},
 	{"local_resource", Problem, "This machine is out of descriptors, ports, memory or disk.", func(*Facts) []Fix { return []Fix{{"bash", "ulimit -n 65536   # before serve"}} }},
 	{"loop", Problem, "They came back to the proxy: a client calls the proxy through itself, or a route leads here.", func(f *Facts) []Fix { return []Fix{toRun("retryproxy calls -host %s", f.Setup.Proxy)} }},
-	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{toRun("curl http://%s/api/v1/breakers", f.Running.Admin)} }},
+	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{f.askAdmin("", "/api/v1/breakers")} }},
 }
 
 // few is the share of calls, one in so many, below which a refusal is no problem.
 const few = 20
+
+// frequent is the severity of what n calls met: a problem is only a warning where
+// few did, as one visitor that is refused.
+func (v *View) frequent(s Severity, n int64) Severity {
+	if few*n < v.Calls {
+		return min(s, Warning)
+	}
+	return s
+}
 
 // from says since when calls were counted.
 func (v *View) from() string {
@@ -149,11 +172,13 @@ func stopped(f *Facts) []Finding {
 	var out []Finding
 	for _, c := range causes {
 		if n := f.Seen.Reasons[c.reason]; n > 0 {
-			severity := c.severity
-			if severity == Problem && few*n < f.Seen.Calls {
-				severity = Warning // as one visitor that is refused
+			fix, where := c.fix(f), ""
+			if i := slices.IndexFunc(f.Seen.Failures, func(x FailureView) bool { return x.Reason == c.reason }); i >= 0 {
+				x := &f.Seen.Failures[i]
+				where = fmt.Sprintf("; %d at %s: %s", x.Calls, x.Host, x.Detail)
+				fix = append(fix, whyOf(f, x))
 			}
-			out = append(out, Finding{"traffic." + c.reason, groupTraffic, severity, fmt.Sprintf("%d calls ended with %s%s", n, c.reason, f.Seen.from()), c.why, c.fix(f)})
+			out = append(out, Finding{"traffic." + c.reason, groupTraffic, f.Seen.frequent(c.severity, n), fmt.Sprintf("%d %s ended with %s%s", n, plural(int(n), "call", "calls"), c.reason, f.Seen.from()) + where, c.why, fix})
 		}
 	}
 	return out

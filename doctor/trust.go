@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,6 +15,9 @@ const soonOver = 30 * 24 * time.Hour
 func examineTrust(f *Facts) []Finding {
 	if len(f.Setup.Intercept) == 0 {
 		return nil
+	}
+	if f.otherCA() {
+		return []Finding{otherCA(f)} // all else would be about the wrong file
 	}
 	out := examineCA(f)
 	if n := len(f.Running.Passed); n > 0 {
@@ -31,6 +36,20 @@ func passed(f *Facts) Finding {
 		"trust.passed_through", groupTrust, Warning, "clients refuse our CA, so their tunnels stay closed: " + some(names, 4),
 		"Their calls there are not retried. Give them the CA, or, where they pin certificates, another way in.",
 		[]Fix{toRun("retryproxy ca%s   # how each client trusts it", f.fileFlag()), inList("upgrade_to_https: %s   # and call http:// there", f.Setup.Upgrade, nameOnly(f.Running.Passed[0].Host))},
+	}
+}
+
+// otherCA says whether the running proxy does not use the files that we know.
+func (f *Facts) otherCA() bool {
+	used, t := f.Running.Fingerprint, &f.Trust
+	return used != "" && t.File != "" && (t.Missing || t.Print != "" && plainPrint(used) != plainPrint(t.Print))
+}
+
+func otherCA(f *Facts) Finding {
+	return Finding{
+		"trust.other_ca", groupTrust, Problem, "the running proxy uses another CA than " + f.Trust.File,
+		"Clients that trust the one of this file refuse opened tunnels: give them the running one.",
+		[]Fix{toRun("curl -fsS --noproxy '*' -o retryproxy-ca.pem http://%s/ca.pem", f.Running.Admin)},
 	}
 }
 
@@ -59,13 +78,6 @@ func examineCA(f *Facts) []Finding {
 			"trust.key_mode", groupTrust, Problem, fmt.Sprintf("others may read the key of our CA (%s, mode %04o)", t.Key, t.KeyMode),
 			"Whoever has it can pose as any host towards every client that trusts it.",
 			[]Fix{{"bash", "chmod 600 " + quoted(t.Key)}},
-		})
-	}
-	if other := f.Running.Fingerprint; other != "" && t.Print != "" && plainPrint(other) != plainPrint(t.Print) {
-		out = append(out, Finding{
-			"trust.other_ca", groupTrust, Warning, "the running proxy uses another CA than " + t.File,
-			"Clients that trust the one of this file refuse opened tunnels.",
-			[]Fix{toRun("curl -x http://%s http://retryproxy.internal/ca.pem", f.Setup.Proxy)},
 		})
 	}
 	if left := t.Expires.Sub(f.Now); left < soonOver {
@@ -106,16 +118,21 @@ func systemTrust(f *Facts) []Finding {
 }
 
 // bundleVars name files of certificates, and who reads them.
-var bundleVars = []struct{ name, reader string }{
-	{"SSL_CERT_FILE", "curl, Go and Python's urllib"},
-	{"CURL_CA_BUNDLE", "curl"},
-	{"REQUESTS_CA_BUNDLE", "Python requests"},
-	{"NODE_EXTRA_CA_CERTS", "Node"},
+var bundleVars = []struct {
+	name    string
+	readers []string
+}{
+	{"SSL_CERT_FILE", []string{"curl", "Go", "Python's urllib"}},
+	{"CURL_CA_BUNDLE", []string{"curl"}},
+	{"REQUESTS_CA_BUNDLE", []string{"Python requests"}},
+	{"NODE_EXTRA_CA_CERTS", []string{"Node"}},
 }
 
 // examineBundles judges the files that the environment names.
 func examineBundles(f *Facts) []Finding {
 	var out []Finding
+	ours := len(f.Setup.Intercept) > 0 && f.Trust.File != "" && !f.otherCA()
+	var lacking, readers []string
 	for _, v := range bundleVars {
 		b, set := f.Shell.Bundles[v.name]
 		switch {
@@ -123,46 +140,90 @@ func examineBundles(f *Facts) []Finding {
 		case b.Fault != "":
 			out = append(out, Finding{
 				"trust.bundle_unreadable", groupTrust, Problem, v.name + " names a file that cannot be read: " + b.Fault,
-				"It is read by " + v.reader + ": their https calls fail.", withoutVariable(v.name),
+				"Https calls of " + strings.Join(v.readers, ", ") + " fail.", withoutVariable(v.name),
 			})
-		case len(f.Setup.Intercept) > 0 && !b.Ours && f.Trust.File != "":
-			out = append(out, Finding{
-				"trust.bundle_lacks", groupTrust, Problem, v.name + "=" + b.File + " does not hold our CA",
-				"It is read by " + v.reader + ": they refuse opened tunnels.",
-				[]Fix{{"bash", "cat " + quoted(f.Trust.File) + " >> " + quoted(b.File)}},
-			})
+		case ours && !b.Ours:
+			lacking = append(lacking, v.name)
+			readers = append(readers, slices.DeleteFunc(slices.Clone(v.readers), func(r string) bool { return slices.Contains(readers, r) })...)
 		}
 	}
-	if len(f.Setup.Intercept) == 0 || f.Trust.File == "" {
+	if len(lacking) > 0 {
+		out = append(out, Finding{
+			"trust.bundle_lacks", groupTrust, Problem, f.named(lacking) + " " + plural(len(lacking), "lacks", "lack") + " our CA",
+			"Opened tunnels are refused by " + strings.Join(readers, ", ") + ".", f.bundled(lacking),
+		})
+	}
+	if !ours {
 		return out
 	}
 	return append(out, bundleTraps(f)...)
 }
 
+// named lists variables with the files that they name.
+func (f *Facts) named(names []string) string {
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, name+"="+f.Shell.Bundles[name].File)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// bundle is the file beside our CA that the command ca proposes for the public
+// authorities and ours together.
+func (f *Facts) bundle() string { return filepath.Join(filepath.Dir(f.Trust.File), "bundle.pem") }
+
+// bundled are the lines that make the bundle and have variables name it. What the
+// variables named goes into it, so nothing is lost; the files themselves stay as
+// they are, since updates of the system write them anew.
+func (f *Facts) bundled(names []string) []Fix {
+	var from, pairs []string
+	public := false
+	for _, name := range names {
+		b := f.Shell.Bundles[name]
+		if b.File != f.bundle() && b.File != f.Trust.File && b.File != "" && !slices.Contains(from, b.File) {
+			from = append(from, b.File)
+			public = public || b.Count >= fewRoots
+		}
+		pairs = append(pairs, name, f.bundle())
+	}
+	list := ""
+	for _, file := range from {
+		list += quoted(file) + " "
+	}
+	switch {
+	case public:
+	case f.Trust.Public != "":
+		list = quoted(f.Trust.Public) + " " + list
+	default:
+		list = `"$(python3 -m certifi)" ` + list
+	}
+	set := inShell(pairs...)
+	set[0].Line = "cat " + list + quoted(f.Trust.File) + " > " + quoted(f.bundle()) + " && " + set[0].Line
+	files := ""
+	for _, file := range append(from, f.Trust.File) {
+		files += powerQuoted(file) + ", "
+	}
+	set[1].Line = "Get-Content " + strings.TrimSuffix(files, ", ") + " | Set-Content " + powerQuoted(f.bundle()) + "; " + set[1].Line
+	return set
+}
+
 // fewRoots is fewer certificates than any public set of roots has.
 const fewRoots = 20
 
-// bundleTraps are variables that replace roots, beat each other or are missing.
+// bundleTraps are variables that replace roots, or are missing.
 func bundleTraps(f *Facts) []Finding {
 	var out []Finding
 	bundles := f.Shell.Bundles
 	if b, set := bundles["REQUESTS_CA_BUNDLE"]; set && b.Fault == "" && b.Ours && b.Count < fewRoots {
 		out = append(out, Finding{
-			"trust.requests_replaces", groupTrust, Warning, fmt.Sprintf("REQUESTS_CA_BUNDLE=%s holds %d certificates", b.File, b.Count),
+			"trust.requests_replaces", groupTrust, Warning, fmt.Sprintf("REQUESTS_CA_BUNDLE=%s holds %d %s", b.File, b.Count, plural(b.Count, "certificate", "certificates")),
 			"For Python requests it replaces the usual roots, so https hosts whose tunnels are not opened fail.",
-			[]Fix{{"bash", "cat \"$(python3 -m certifi)\" " + quoted(f.Trust.File) + " > bundle.pem && export REQUESTS_CA_BUNDLE=$PWD/bundle.pem"}},
+			f.bundled([]string{"REQUESTS_CA_BUNDLE"}),
 		})
 	}
-	curl, both := bundles["CURL_CA_BUNDLE"]
-	file, alsoFile := bundles["SSL_CERT_FILE"]
-	if both && alsoFile && curl.File != file.File && file.Ours && !curl.Ours {
-		out = append(out, Finding{
-			"trust.curl_bundle", groupTrust, Warning, "CURL_CA_BUNDLE and SSL_CERT_FILE name different files",
-			"curl reads CURL_CA_BUNDLE alone, which lacks our CA.", inShell("CURL_CA_BUNDLE", file.File),
-		})
-	}
+	_, curl := bundles["CURL_CA_BUNDLE"]
 	_, requests := bundles["REQUESTS_CA_BUNDLE"]
-	if alsoFile && file.Ours && !requests && !both {
+	if file, set := bundles["SSL_CERT_FILE"]; set && file.Ours && !requests && !curl {
 		out = append(out, Finding{
 			"trust.requests_unset", groupTrust, Note, "SSL_CERT_FILE is set, REQUESTS_CA_BUNDLE is not",
 			"Python requests ignores SSL_CERT_FILE.", inShell("REQUESTS_CA_BUNDLE", file.File),

@@ -20,6 +20,12 @@ const (
 // examineUpstreams judges the answers of upstreams.
 func examineUpstreams(f *Facts) []Finding {
 	var out []Finding
+	if f.Offline {
+		out = append(out, Finding{
+			"up.not_asked", groupUpstreams, Note, "upstreams and egress proxies were not asked (-offline)", "",
+			[]Fix{toRun("retryproxy doctor%s", f.fileFlag())},
+		})
+	}
 	deaf := 0 // names for which the resolver had no answer
 	for i := range f.Probes {
 		p := &f.Probes[i]
@@ -27,7 +33,9 @@ func examineUpstreams(f *Facts) []Finding {
 			deaf++
 		}
 		switch {
-		case p.Fault.Egress(): // of examineEgress
+		case p.Fault.Egress() || p.Listen: // of examineEgress
+		case p.Fault != classify.FaultNone && p.Shipped:
+			out = append(out, shipped(p))
 		case p.Fault == classify.FaultDNS && deaf > 1: // once is enough
 		case p.Fault == classify.FaultVerify:
 			out = append(out, untrusted(p))
@@ -37,7 +45,7 @@ func examineUpstreams(f *Facts) []Finding {
 			out = append(out, Finding{
 				"up.unwell", groupUpstreams, Warning, fmt.Sprintf("%s answers %d", p.name(), p.Status),
 				"It does not serve now; calls wait and are retried.",
-				[]Fix{toRun("retryproxy explain %s", quoted(p.URL+"/"))},
+				[]Fix{toRun("retryproxy explain%s %s", f.fileFlag(), quoted(p.plain()+"/"))},
 			})
 		case p.Took > slowAnswer:
 			out = append(out, Finding{
@@ -48,6 +56,14 @@ func examineUpstreams(f *Facts) []Finding {
 		}
 	}
 	return out
+}
+
+// shipped is the finding of an upstream that nobody here may call.
+func shipped(p *Probe) Finding {
+	return Finding{
+		"up.shipped", groupUpstreams, Note, p.URL + " is not reached: " + p.Detail,
+		"It matters only to those who call it: upgrade_to_https has it by default.", []Fix{inConfig("upgrade_to_https: []")},
+	}
 }
 
 // name is the upstream and the way to it.
@@ -85,23 +101,39 @@ func unreachable(f *Facts, p *Probe) Finding {
 		x.Fix = []Fix{toRun("nslookup %s", p.host())}
 	case classify.FaultRefused:
 		x.ID, x.Why = "up.refused", "Nothing listens there, or a firewall refuses us."
-		x.Fix = []Fix{toRun("curl -sv -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
+		x.Fix = []Fix{p.curl("--noproxy '*'")}
 	case classify.FaultTimeout:
 		x.ID, x.Why = "up.timeout", "A firewall may drop our packets, or the host is down."
-		x.Fix = []Fix{toRun("curl -sv -m 10 -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
+		x.Fix = []Fix{p.curl("-m 10 --noproxy '*'")}
 	case classify.FaultTLS:
 		x.ID, x.Why = "up.tls", "The TLS handshake fails, as where the port speaks plain http or something on the way cuts it."
-		x.Fix = []Fix{toRun("curl -sv -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
+		x.Fix = []Fix{p.curl("--noproxy '*'")}
 	case classify.FaultLoop:
 		x.ID, x.Why = "up.loop", "It leads back to this proxy: calls get 508."
-		x.Fix = []Fix{toRun("retryproxy explain %s", quoted(p.URL+"/"))}
+		x.Fix = []Fix{toRun("retryproxy explain%s %s", f.fileFlag(), quoted(p.plain()+"/"))}
 	case classify.FaultDenied:
 		x.ID, x.Why = "up.denied", "Our own rules for destinations forbid it: calls get 403."
 		x.Fix = []Fix{inList("destinations: {allow: %s}", f.Setup.Allowed, p.host())}
 	default:
-		x.Fix = []Fix{toRun("curl -sv -o /dev/null --noproxy '*' %s/", quoted(p.URL))}
+		x.Fix = []Fix{p.curl("--noproxy '*'")}
 	}
 	return x
+}
+
+// curl asks the upstream with curl.
+func (t *Target) curl(options string) Fix {
+	if strings.HasPrefix(t.URL, "h2c://") {
+		options = "--http2-prior-knowledge " + options
+	}
+	return toRun("curl -sv -o /dev/null %s %s/", options, quoted(t.plain()))
+}
+
+// plain is the URL as other programs know it: h2c is a way to speak http.
+func (t *Target) plain() string {
+	if rest, ok := strings.CutPrefix(t.URL, "h2c://"); ok {
+		return "http://" + rest
+	}
+	return t.URL
 }
 
 // untrusted is the finding of a certificate that does not hold.
@@ -148,9 +180,16 @@ func (t *Target) address() string {
 // upstream is its own fault, so the middle one counts.
 func examineClock(f *Facts) []Finding {
 	var skews []time.Duration
+	var odd []Finding
 	for i := range f.Probes {
-		if p := &f.Probes[i]; !p.Date.IsZero() && p.Fault == classify.FaultNone {
-			skews = append(skews, p.skew())
+		p := &f.Probes[i]
+		if p.Date.IsZero() || p.Fault != classify.FaultNone {
+			continue
+		}
+		by := p.skew()
+		skews = append(skews, by)
+		if by.Abs() > mostSkew && len(odd) < mostListed {
+			odd = append(odd, oddClock(p, by))
 		}
 	}
 	if len(skews) == 0 {
@@ -162,7 +201,7 @@ func examineClock(f *Facts) []Finding {
 		middle = skews[len(skews)/2-1]
 	}
 	if middle.Abs() <= mostSkew {
-		return nil
+		return odd
 	}
 	way := "ahead of"
 	if middle < 0 {
@@ -172,6 +211,20 @@ func examineClock(f *Facts) []Finding {
 		"clock.skew", groupUpstreams, Warning, fmt.Sprintf("the clock here is %s %s the upstreams'", middle.Abs().Round(time.Second), way),
 		"Platforms refuse signatures whose time is 30 s to 10 min off, however often a call is repeated.", setClock(),
 	}}
+}
+
+// oddClock is the finding of an upstream whose clock is off, while others agree
+// with ours.
+func oddClock(p *Probe, by time.Duration) Finding {
+	way := "behind"
+	if by < 0 {
+		way = "ahead of"
+	}
+	return Finding{
+		"clock.odd_host", groupUpstreams, Warning, fmt.Sprintf("the clock of %s is %s %s ours; others agree with ours", p.name(), by.Abs().Round(time.Second), way),
+		"It may refuse our signatures as too old or too new, and its dates (Retry-After) are off by as much. Its owner has to mend it.",
+		[]Fix{toRun("curl -sI --noproxy '*' %s/ | grep -i '^date'; date -u", quoted(p.plain()))},
+	}
 }
 
 // skew is how far the clock here is ahead. Date has no fractions and was made
@@ -192,7 +245,7 @@ func setClock() []Fix {
 // answered counts the probes with an answer and gives their extremes.
 func answered(list []Probe) (n int, least, most time.Duration) {
 	for i := range list {
-		if list[i].Fault == classify.FaultNone {
+		if list[i].Fault == classify.FaultNone && !list[i].Listen {
 			n, most = n+1, max(most, list[i].Took)
 			least = cmp.Or(min(cmp.Or(least, list[i].Took), list[i].Took), list[i].Took)
 		}

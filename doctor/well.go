@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"retryproxy/classify"
 )
 
 // allWell says what is well in the groups without warning or problem.
@@ -42,7 +44,7 @@ func wellText(f *Facts, group string) string {
 		if len(f.Exits) == 0 || f.Offline {
 			return ""
 		}
-		return fmt.Sprintf("%d egress proxies let calls through", len(f.Exits))
+		return wellEgress(f)
 	case groupTrust:
 		if len(f.Setup.Intercept) == 0 || f.Trust.File == "" {
 			return ""
@@ -52,18 +54,26 @@ func wellText(f *Facts, group string) string {
 	if f.Seen == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d calls and %d tunnels seen", f.Seen.Calls, f.Seen.Tunnels)
+	return fmt.Sprintf("%d %s and %d opaque %s seen", f.Seen.Calls, plural(int(f.Seen.Calls), "call", "calls"), f.Seen.Tunnels, plural(int(f.Seen.Tunnels), "tunnel", "tunnels"))
+}
+
+func wellEgress(f *Facts) string {
+	knocked := slices.ContainsFunc(f.Probes, func(p Probe) bool { return p.Exit != "" && (p.Listen || p.Shipped) })
+	do := plural(len(f.Exits), "lets", "let") + " calls through"
+	if knocked {
+		do = plural(len(f.Exits), "takes", "take") + " connections"
+	}
+	return fmt.Sprintf("%d egress %s %s", len(f.Exits), plural(len(f.Exits), "proxy", "proxies"), do)
 }
 
 func wellUpstreams(f *Facts) string {
 	n, least, most := answered(f.Probes)
 	switch {
-	case f.Offline:
-		return "not asked (-offline)"
-	case n == 0:
+	case f.Offline || n == 0:
 		return ""
 	case n == 1:
-		return fmt.Sprintf("%s answers in %s", f.Probes[0].URL, round(most))
+		i := slices.IndexFunc(f.Probes, func(p Probe) bool { return p.Fault == classify.FaultNone && !p.Listen })
+		return fmt.Sprintf("%s answers in %s", f.Probes[i].URL, round(most))
 	}
 	return fmt.Sprintf("%d answer in %s to %s", n, round(least), round(most))
 }

@@ -28,6 +28,8 @@ type World struct {
 	Config     *config.Config
 	File       string   // it came from; empty: not a file of this machine
 	Faults     []string // why serve would refuse the file
+	Unset      []string // variables that File names and Getenv lacks, though the running proxy has them
+	Hidden     []string // egress rules whose credentials are not known
 	Unexamined bool     // the running proxy has another configuration than Config
 	Proxy      string   // where to call the proxy, host:port
 	Names      []string // further names of the machine it runs on
@@ -53,6 +55,7 @@ func Collect(ctx context.Context, w World) *Facts {
 	f.Exits = w.exits()
 	w.running(ctx, f)
 	f.Trust = w.trust(f)
+	f.Trust.Public = publicRoots()
 	f.Shell.Bundles = w.bundles(f)
 	f.Probes = w.probes(ctx, f)
 	return f
@@ -81,7 +84,7 @@ func (w *World) shell(ctx context.Context) Shell {
 func (w *World) setup() Setup {
 	c := w.Config
 	s := Setup{
-		File: w.File, Faults: w.Faults, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
+		File: w.File, Faults: w.Faults, Unset: w.Unset, Retries: configured(c), Hosts: c.Listen.Hosts, Ports: c.Destinations.ConnectPorts, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
 		Names: w.Names, Local: localAddresses(), Users: len(c.Clients.Users) > 0, Upstreams: upstreams(c),
 		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Allowed: c.Destinations.Allow, Store: c.Store.Kind, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
 	}
@@ -109,7 +112,7 @@ func localAddresses() []netip.Addr {
 // running asks the proxy that runs.
 func (w *World) running(ctx context.Context, f *Facts) {
 	r := &f.Running
-	r.Admin, r.OwnVersion, r.Unexamined = w.Admin, w.Version, w.Unexamined
+	r.Admin, r.OwnVersion, r.Unexamined, r.Hidden = w.Admin, w.Version, w.Unexamined, w.Hidden
 	var d net.Dialer
 	dctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	conn, err := d.DialContext(dctx, "tcp", w.Proxy)
@@ -158,6 +161,10 @@ func (w *World) asked(ctx context.Context, f *Facts) {
 	var seen View
 	if w.decode(ctx, "/api/v1/observed", &seen) == nil {
 		f.Seen = &seen
+	}
+	var sw Switch
+	if w.decode(ctx, "/api/v1/retries", &sw) == nil {
+		r.Retries = &sw
 	}
 	var opened struct {
 		Fingerprint string
