@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"retryproxy/admin"
+	"retryproxy/cli"
 	"retryproxy/message"
 	"retryproxy/proxy"
 )
@@ -111,4 +112,29 @@ func (r *rig) happened(got reply) string {
 	return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", len(calls[0].Attempts), got.Took,
 		first.Verdict.Class, first.Verdict.Reason, got.Status,
 		got.Header.Get("X-Retry-Reason"), got.Header.Get("X-Retry-Executed"), got.Header.Get("X-Retry-Advice"))
+}
+
+// A URL of our own with the Host of a route is explained as the call that curl
+// then makes: straight to us.
+func TestExplainOfARequestToOurselves(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", answer(200, "one"))
+		r.upstream("u2.test:80", answer(200, "two"))
+		for _, tt := range []struct{ host, path, body string }{{"api.example.com", "/v9/x", "two"}, {"localhost", "/pdd/x", "one"}} {
+			at := "http://" + r.app.proxies[0].Addr().String()
+			answer, err := r.app.explain(admin.Question{Method: "GET", URL: at + tt.path, Fields: message.Fields{{Name: "Host", Value: tt.host}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := r.origin("GET", tt.host, tt.path, "")
+			e, call := answer.(proxy.Explanation), r.last()
+			if got.Body != tt.body || e.Refused != nil || e.Mode != call.Mode || len(e.Hops) != 1 || e.Hops[0].Host != call.Host {
+				t.Errorf("Explain with Host %s = %s %+v, refused %v; the call: %s to %s, %q", tt.host, e.Mode, e.Hops, e.Refused, call.Mode, call.Host, got.Body)
+			}
+		}
+		offline, err := explainOffline(r.app.config(), cli.Question{Method: "GET", URL: "http://127.0.0.1:8080/x", Fields: message.Fields{{Name: "Host", Value: "api.example.com"}}})
+		if e, ok := offline.(proxy.Explanation); err != nil || !ok || e.Mode != "reverse" {
+			t.Errorf("explain without a running proxy = %+v %v, want reverse", offline, err)
+		}
+	}, lays(twoRoutes)...)
 }
