@@ -91,7 +91,7 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 		x.faults = faultLines(e.Check(x.conf))
 	}
 	w.Getenv, w.Config, w.File, w.Faults, w.Version = e.Getenv, x.conf, *r.config, x.faults, VersionName(e.Version)
-	w.Unexamined, w.Hidden, w.Unset = x.unexamined, hidden(x.conf), x.unset
+	w.Unexamined, w.Told, w.Hidden, w.Unset = x.unexamined, x.running, hidden(x.conf), x.unset
 	w.Output, w.Has = output, hasProgram
 	w.CA = e.authority(x.conf, *r.config, data)
 	w.Proxy, w.Names = proxyAddress(x.conf.Listen.Proxy, asked)

@@ -41,6 +41,7 @@ type Bundle struct {
 // Setup is the configuration, as far as it matters here.
 type Setup struct {
 	File      string   // empty: the built-in one, or that of the running proxy
+	Told      bool     // it is that of the running proxy
 	Faults    []string // why serve would refuse it
 	Unset     []string // variables that it names and this shell lacks; the running proxy has them
 	Retries   Switch   // as configured

@@ -115,7 +115,7 @@ func (c *refusalCause) finding(f *Facts, list []FailureView) Finding {
 	if more := whyOf(f, x); more != fix[0] {
 		fix = append(fix, more)
 	}
-	text := fmt.Sprintf("%d %s to %s ended with %s%s: %s", n, plural(int(n), "call", "calls"), some(hosts, mostListed), c.reason, f.Seen.from(), x.Detail)
+	text := fmt.Sprintf("%d %s to %s ended with %s%s%s", n, plural(int(n), "call", "calls"), some(hosts, mostListed), c.reason, f.Seen.from(), x.detail())
 	return Finding{c.id, groupTraffic, f.Seen.frequent(c.severity, n), text, c.why, fix}
 }
 
@@ -165,6 +165,14 @@ func (f *Facts) failed(id, group, what string, list []FailureView) Finding {
 		fix = append(fix, whyOf(f, &list[0]))
 	}
 	return Finding{id, group, severity, text, list[0].Detail, fix}
+}
+
+// detail is the text that goes after what was said; empty: there is none.
+func (x *FailureView) detail() string {
+	if x.Detail == "" {
+		return ""
+	}
+	return ": " + x.Detail
 }
 
 // told is the reason with what the last attempt met.

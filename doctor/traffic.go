@@ -175,7 +175,7 @@ func stopped(f *Facts) []Finding {
 			fix, where := c.fix(f), ""
 			if i := slices.IndexFunc(f.Seen.Failures, func(x FailureView) bool { return x.Reason == c.reason }); i >= 0 {
 				x := &f.Seen.Failures[i]
-				where = fmt.Sprintf("; %d at %s: %s", x.Calls, x.Host, x.Detail)
+				where = fmt.Sprintf("; %d at %s%s", x.Calls, x.Host, x.detail())
 				fix = append(fix, whyOf(f, x))
 			}
 			out = append(out, Finding{"traffic." + c.reason, groupTraffic, f.Seen.frequent(c.severity, n), fmt.Sprintf("%d %s ended with %s%s", n, plural(int(n), "call", "calls"), c.reason, f.Seen.from()) + where, c.why, fix})

@@ -30,7 +30,11 @@ var idOf = map[string]string{
 func wellText(f *Facts, group string) string {
 	switch group {
 	case groupConfig:
-		return cmp.Or(f.Setup.File, "the built-in configuration") + " holds"
+		name := "the built-in configuration"
+		if f.Setup.Told {
+			name = "the configuration of the running proxy"
+		}
+		return cmp.Or(f.Setup.File, name) + " holds"
 	case groupShell:
 		return "this shell sends calls to " + f.Setup.Proxy
 	case groupProxy:

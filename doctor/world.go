@@ -28,6 +28,7 @@ type World struct {
 	Config     *config.Config
 	File       string   // it came from; empty: not a file of this machine
 	Faults     []string // why serve would refuse the file
+	Told       bool     // Config is what the running proxy told
 	Unset      []string // variables that File names and Getenv lacks, though the running proxy has them
 	Hidden     []string // egress rules whose credentials are not known
 	Unexamined bool     // the running proxy has another configuration than Config
@@ -84,7 +85,7 @@ func (w *World) shell(ctx context.Context) Shell {
 func (w *World) setup() Setup {
 	c := w.Config
 	s := Setup{
-		File: w.File, Faults: w.Faults, Unset: w.Unset, Retries: configured(c), Hosts: c.Listen.Hosts, Ports: c.Destinations.ConnectPorts, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
+		File: w.File, Told: w.Told, Faults: w.Faults, Unset: w.Unset, Retries: configured(c), Hosts: c.Listen.Hosts, Ports: c.Destinations.ConnectPorts, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
 		Names: w.Names, Local: localAddresses(), Users: len(c.Clients.Users) > 0, Upstreams: upstreams(c),
 		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Allowed: c.Destinations.Allow, Store: c.Store.Kind, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
 	}
