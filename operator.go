@@ -29,8 +29,9 @@ func (a *app) adminDeps() admin.Deps {
 		Reload:    a.reloadNow,
 		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
 		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
-		Observed: func() any { return a.observer.View() },
-		CA:       a.caPEM, Intercept: a.interception,
+		Observed:  func() any { return a.observer.View() },
+		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
+		CA:        a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}

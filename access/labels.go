@@ -26,7 +26,7 @@ func UserLabels(name string) (labels attempt.Labels, mistakes int) {
 	}
 	for part := range strings.SplitSeq(name, ";") {
 		key, value, found := strings.Cut(part, "=")
-		target := labelNamed(&labels, strings.TrimSpace(key))
+		target := labelNamed(&labels, strings.ToLower(strings.TrimSpace(key)))
 		value = strings.TrimSpace(value)
 		switch {
 		case target != nil && value != "" && !strings.ContainsAny(value, ",="):

@@ -16,6 +16,7 @@ func TestUserLabelsOfNames(t *testing.T) {
 	}{
 		{"shop=17;task=order_ship;tier=vip", attempt.Labels{Shop: "17", ShopTier: "vip", TaskType: "order_ship"}, true},
 		{"task_type=report;shop_tier=normal", attempt.Labels{ShopTier: "normal", TaskType: "report"}, true},
+		{"Shop=17;TASK=report", attempt.Labels{Shop: "17", TaskType: "report"}, true},
 		{"shop%3D17%3Btask%3Dreport", attempt.Labels{Shop: "17", TaskType: "report"}, true},
 		{"shop=17%", attempt.Labels{Shop: "17%"}, true},
 		{"bot%zz", attempt.Labels{}, false},

@@ -97,6 +97,9 @@ func (x *exchange) checkLoop() *refusal {
 
 // labelled merges the labels of user entry, listener, user name and header.
 func (x *exchange) labelled() *refusal {
+	if name := x.ambiguous(); name != "" {
+		return refuse("bad_request", "two different values of "+name+": which one is meant decides by whose account and address the call goes")
+	}
 	labels, err := access.MergeLabels(x.user.Labels, x.call.Listener.Labels, x.userLabels, x.sentLabels())
 	if err != nil {
 		return x.deniedBy(err)
@@ -117,6 +120,29 @@ func (x *exchange) tierOfShop() *refusal {
 	}
 	x.labels.ShopTier = tier
 	return nil
+}
+
+// ambiguous names a label header that says two things; empty: none does. For the
+// shop the CONNECT that the request came through counts as well.
+func (x *exchange) ambiguous() string {
+	h := &x.set.Headers
+	for _, name := range [...]string{h.Shop, h.ShopTier, h.Task} {
+		said := ""
+		if t := x.call.Tunnel; t != nil && name == h.Shop {
+			said = t.Fields.Get(name)
+		}
+		f := x.call.Request.Fields
+		for i := range f {
+			switch v := f[i].Value; {
+			case len(f[i].Name) != len(name) || !strings.EqualFold(f[i].Name, name) || v == "":
+			case said == "":
+				said = v
+			case said != v:
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // sentLabels are those in the header, else in that of the CONNECT.
