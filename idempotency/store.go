@@ -7,6 +7,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
+	"retryproxy/message"
 )
 
 // Claim is what a new client request, or a requeue, says about itself to Begin.
@@ -22,6 +23,25 @@ type Claim struct {
 	Deadline    time.Time
 	ClientCount int
 	TTL         time.Duration // how long the record outlives its end
+	// Request is what it takes to go on without the client. A durable store keeps
+	// it while the call is not over; nil: it cannot go on.
+	Request *Request
+}
+
+// Request is a call as it came, so that it can be sent by a process that its
+// client never spoke to.
+type Request struct {
+	Mode      string         // forward, intercept, reverse
+	Scheme    string         // http or https
+	Authority string         // as the client wrote it
+	Target    string         // path and query, byte for byte
+	Version   string         // of the client's HTTP
+	Fields    message.Fields // without those of the connection to us
+	Trailers  message.Fields
+	Body      []byte // complete; nil: none
+	Listener  string // address that it came in by
+	Client    string // address that it came from
+	User      string // configured proxy user
 }
 
 // Result is what Begin found.
@@ -87,6 +107,15 @@ type Store interface {
 	Advance(ctx context.Context, id ID, from, to State, change Change) (Record, error)
 	// Get reads a record. Errors: ErrNotFound (expired ones included), ErrUnavailable.
 	Get(ctx context.Context, id ID, now time.Time) (Record, error)
+	// Durable says that records outlive the process. Only then the methods below
+	// find anything.
+	Durable() bool
+	// Pending lists the records that no run is over for (running, waiting, parked),
+	// by the time they go on, those that are due first. It is asked once at the
+	// start, before anything else moves them. Errors: ErrUnavailable.
+	Pending(ctx context.Context) ([]Record, error)
+	// Load gives the request of a record. Errors: ErrNotFound, ErrUnavailable.
+	Load(ctx context.Context, id ID) (*Request, error)
 	// Stats are for metrics and the operator.
 	Stats() Stats
 	// Close releases what the store holds; later calls fail with ErrUnavailable.

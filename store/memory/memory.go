@@ -201,3 +201,14 @@ func (s *Store) Close() error {
 	s.resetLocked()
 	return nil
 }
+
+// Durable implements idempotency.Store: nothing outlives the process.
+func (s *Store) Durable() bool { return false }
+
+// Pending implements idempotency.Store: a new process has no records.
+func (s *Store) Pending(context.Context) ([]idempotency.Record, error) { return nil, nil }
+
+// Load implements idempotency.Store: requests are not kept.
+func (s *Store) Load(context.Context, idempotency.ID) (*idempotency.Request, error) {
+	return nil, idempotency.ErrNotFound
+}
