@@ -69,6 +69,7 @@ func reach(cfg *config.Config) []any {
 // reported tells log and metrics what a reload did.
 func (a *app) reported(err error) {
 	a.metrics.Reload(err == nil, time.Now())
+	a.observer.Reloaded(err)
 	if err != nil {
 		a.log.Error("the changed configuration is not used; the old one stays in force", "error", err.Error())
 		return

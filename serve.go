@@ -93,12 +93,19 @@ func serve(ctx context.Context, args []string, env environment) int {
 // mayRun refuses to open the proxy, or its admin side, to others by accident, and
 // to start where the first large body would fail.
 func mayRun(cfg *config.Config) error {
-	return errors.Join(
-		access.CheckListeners(proxyAddrs(cfg), clientsConfig(cfg)),
-		access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token)),
+	var faults []error
+	for i, addr := range proxyAddrs(cfg) {
+		path := "listen.proxy"
+		if i > 0 {
+			path = fmt.Sprintf("listeners[%d].addr", i-1)
+		}
+		faults = append(faults, cfg.Fault(path, access.CheckListeners([]string{addr}, clientsConfig(cfg))))
+	}
+	return errors.Join(append(faults,
+		cfg.Fault("listen.admin", access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token))),
 		takesFiles(cfg.Body.Dir),
-		holdsCA(cfg),
-	)
+		cfg.Fault("intercept.ca_cert", holdsCA(cfg)),
+	)...)
 }
 
 // takesFiles says whether temporary files can be made in dir; empty: the system's.

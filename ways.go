@@ -107,7 +107,7 @@ func holdsCA(cfg *config.Config) error {
 		return nil
 	}
 	if _, err := intercept.Open(intercept.Files{Cert: cfg.Intercept.CACert, Key: cfg.Intercept.CAKey}); err != nil {
-		return fmt.Errorf("intercept.ca_cert, intercept.ca_key: %w", err)
+		return err
 	}
 	return nil
 }

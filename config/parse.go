@@ -132,8 +132,11 @@ func (c *Config) named(path string) string {
 }
 
 // Fault is an error about the value at path, told as those of Parse are: where
-// it stands, or which flag set it. It is for checks that the caller makes.
+// it stands, or which flag set it; nil stays nil. It is for checks that the caller makes.
 func (c *Config) Fault(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return c.join([]Problem{{Line: c.source.line(path), Path: path, Rule: err.Error()}})
 }
 

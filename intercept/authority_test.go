@@ -36,7 +36,19 @@ func open(t testing.TB) *Authority {
 }
 
 func filesIn(dir string) Files {
-	return Files{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key")}
+	return Files{Cert: filepath.Join(dir, "ca.pem"), Key: filepath.Join(dir, "ca.key"), Make: true}
+}
+
+// Where a person says which files to use, none are made.
+func TestOpenMakesNothingUnasked(t *testing.T) {
+	f := filesIn(filepath.Join(t.TempDir(), "new"))
+	f.Make = false
+	if _, err := Open(f); err == nil || !strings.Contains(err.Error(), f.Cert) || !strings.Contains(err.Error(), f.Key) {
+		t.Errorf("Open without files: %v, want an error that names both", err)
+	}
+	if _, err := os.Stat(filepath.Dir(f.Cert)); !os.IsNotExist(err) {
+		t.Errorf("the directory is there (%v), want nothing made", err)
+	}
 }
 
 // pool trusts what PEM gives.
@@ -126,7 +138,7 @@ func TestOpenWaitsForTheOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := Files{made.Cert + ".late", made.Key}
+		f := Files{Cert: made.Cert + ".late", Key: made.Key, Make: true}
 		go func() {
 			time.Sleep(time.Second)
 			if err := os.Rename(made.Cert, f.Cert); err != nil {
