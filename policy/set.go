@@ -48,6 +48,16 @@ func (s *Set) Match(a *Attrs, now time.Time) *Policy {
 // Policies returns the policies in order, for the operator; read only.
 func (s *Set) Policies() []*Policy { return s.policies }
 
+// Named is the policy of that name; nil: there is none any more.
+func (s *Set) Named(name string) *Policy {
+	for _, p := range s.policies {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
 // all says whether m matches every call.
 func (m *Match) all() bool {
 	return len(m.TaskType)+len(m.Shop)+len(m.ShopTier)+len(m.Host)+len(m.Path)+

@@ -180,6 +180,8 @@ func (x *exchange) conclude(t *tried, d Decision) {
 		_ = t.Response.Body.Close()
 	}
 	switch {
+	case x.leavesIt(d):
+		x.leaveIt()
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)
 	case t != nil && t.Response != nil && t.failed == nil:

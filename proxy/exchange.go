@@ -54,6 +54,8 @@ type exchange struct {
 	// The record of a keyed call.
 	rec     idempotency.Record
 	flight  *idempotency.Flight
+	lasting bool                      // a durable store keeps all that it takes to go on
+	earlier int                       // attempts of this run that an earlier process made
 	saved   int                       // attempts of past that the record has
 	ended   bool                      // the record left running and waiting
 	settled bool                      // what the answer means for the record is known
@@ -132,7 +134,13 @@ func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 // the exchange and not in this frame: thousands may wait here at a time.
 func (x *exchange) run() {
 	x.prepare()
-	for x.next = (Decision{Do: Retry}); x.next.Do == Retry; {
+	x.next = Decision{Do: Retry}
+	x.runOn()
+}
+
+// runOn makes attempts as long as the rule says so.
+func (x *exchange) runOn() {
+	for x.next.Do == Retry {
 		x.await()
 		if x.turn.Refused != "" {
 			x.conclude(nil, refusedTurn(&x.turn))
@@ -144,7 +152,7 @@ func (x *exchange) run() {
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
-	if x.key != "" && len(x.past) > 0 && !x.resume() {
+	if x.rec.State == idempotency.StateWaiting && !x.resume() {
 		x.giveBack(time.Now())
 		x.next = stop("store_unavailable")
 		x.conclude(nil, x.next)
@@ -201,7 +209,7 @@ func (x *exchange) takeTurn() bool {
 
 // ask claims a turn; without a ticket the answer is there at once.
 func (x *exchange) ask(now time.Time) *limiter.Ticket {
-	if len(x.past) > 0 && x.p.Retries().Value(&x.attrs, now) != "on" {
+	if x.retrying() && x.p.Retries().Value(&x.attrs, now) != "on" {
 		x.turn = limiter.Answer{Refused: "retries_off"} // turned while the last answer was read
 		return nil
 	}
@@ -219,7 +227,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 func (x *exchange) claimOf(next Decision) limiter.Claim {
 	return limiter.Claim{
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
-		Retry: len(x.past) > 0, Retries: len(x.past), Priority: x.policy.Priority, Arrived: x.started,
+		Retry: x.retrying(), Retries: x.earlier + len(x.past), Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
 		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
 		ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,
@@ -495,8 +503,12 @@ func (x *exchange) release() {
 	}
 }
 
-// wanted says whether anybody but the call's own client waits for its end.
-func (x *exchange) wanted() bool { return x.flight != nil && x.flight.Waiters() > 0 }
+// retrying says that the next attempt is not the first of its run.
+func (x *exchange) retrying() bool { return x.earlier+len(x.past) > 0 }
+
+// wanted says whether the call goes on without its own client: others wait for
+// its end, or it is durable.
+func (x *exchange) wanted() bool { return x.lasting || x.flight != nil && x.flight.Waiters() > 0 }
 
 // refusedTurn turns the gate's no into a decision.
 func refusedTurn(a *limiter.Answer) Decision {

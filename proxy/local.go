@@ -169,7 +169,7 @@ func (x *exchange) reverseForm() bool {
 // releaseIfOff ends the wait of a retry that the switch no longer allows.
 func (x *exchange) releaseIfOff(s *Switch) {
 	x.mu.Lock()
-	ticket, retry := x.live.ticket, len(x.past) > 0
+	ticket, retry := x.live.ticket, x.retrying()
 	x.mu.Unlock()
 	if ticket != nil && retry && s.Value(&x.attrs, time.Now()) != "on" {
 		x.p.Limiter.Refuse(ticket, "retries_off", time.Now())

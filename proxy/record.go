@@ -21,6 +21,9 @@ func (x *exchange) answeredByKey() bool {
 		return false
 	}
 	claim, err := x.claim()
+	if err == nil {
+		claim.Request, err = x.keepsRequest()
+	}
 	if err != nil {
 		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
 		return true
@@ -46,6 +49,7 @@ func (x *exchange) answeredByKey() bool {
 func (x *exchange) answeredBy(b idempotency.Begun) bool {
 	switch b.Result {
 	case idempotency.Fresh:
+		x.lasting = x.p.Store.Durable() && x.upgrade() == ""
 		x.flight = x.p.Flights.Start(b.Record.ID, x.id)
 		return false
 	case idempotency.Replay:

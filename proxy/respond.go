@@ -31,7 +31,7 @@ var own = map[string]int{
 	"bad_request": 400, "header_too_large": 431, "client_denied": 403, "destination_denied": 403,
 	"body_too_large": 413, "key_busy": 409, "in_doubt": 409, "result_not_kept": 409, "key_mismatch": 422,
 	"loop": 508, "local_resource": 503, "store_unavailable": 503, "store_full": 503,
-	"breaker_open": 503, "no_slot": 503, "shutting_down": 503,
+	"breaker_open": 503, "no_slot": 503, "shutting_down": 503, "parked": 503,
 }
 
 // titles are the constant titles of our problem documents.
@@ -44,7 +44,7 @@ var titles = map[string]string{
 	"loop": "The request came back to this proxy", "local_resource": "This proxy is out of resources",
 	"store_unavailable": "The record store is not available", "store_full": "The record store is full",
 	"breaker_open": "The upstream is cut off for now", "no_slot": "No slot became free in time",
-	"shutting_down": "This proxy is shutting down", "manual_review": "The call may have been executed",
+	"shutting_down": "This proxy is shutting down", "parked": "The call goes on later", "manual_review": "The call may have been executed",
 	"fail_permanent": "A repeat cannot mend this", "attempts_exhausted": "All attempts failed",
 	"deadline_exceeded": "The time for this call ran out", "retry_limited": "Retries are limited for now",
 }
@@ -189,7 +189,7 @@ func (x *exchange) idleOr(d time.Duration) time.Duration {
 
 // after is the time for Retry-After: never while the call may have been executed.
 func (x *exchange) after(p *problem) time.Time {
-	if x.executed() != classify.ExecutedNo && p.reason != "key_busy" {
+	if x.executed() != classify.ExecutedNo && p.reason != "key_busy" && p.reason != "parked" {
 		return time.Time{}
 	}
 	if p.at.IsZero() && p.status == 503 {
@@ -227,7 +227,7 @@ func advice(reason string, e classify.Executed) string {
 	case "fail_permanent", "bad_request", "header_too_large", "auth_required", "client_denied",
 		"destination_denied", "body_too_large", "key_mismatch", "loop":
 		return "stop"
-	case "in_doubt", "result_not_kept", "manual_review":
+	case "in_doubt", "result_not_kept", "manual_review", "parked":
 		return "check"
 	case "key_busy":
 		return "repeat" // with the same key, which makes it safe
