@@ -1,0 +1,170 @@
+package sqlite
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"retryproxy/idempotency"
+)
+
+// Begin implements idempotency.Store.
+func (s *Store) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if c.TTL == 0 {
+		c.TTL = s.bounds().TTL
+	}
+	c = ownClaim(c)
+	var begun idempotency.Begun
+	err := s.submit(ctx, func(w *writer) (err error) {
+		begun, err = w.begin(c, now)
+		return err
+	})
+	if err != nil {
+		return idempotency.Begun{}, err
+	}
+	begun.Record = begun.Record.Clone()
+	return begun, nil
+}
+
+// ownClaim is c with a request of its own, and names that keep no read buffer
+// alive as long as the call lasts.
+func ownClaim(c idempotency.Claim) idempotency.Claim {
+	for _, text := range []*string{&c.Tenant, &c.Key, &c.Host, &c.Path, &c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType} {
+		*text = strings.Clone(*text)
+	}
+	c.Request = ownRequest(c.Request)
+	return c
+}
+
+func (w *writer) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	old, err := w.find(c.ID)
+	if err != nil {
+		return idempotency.Begun{}, err
+	}
+	if old == nil {
+		return w.insert(c, now)
+	}
+	begun := idempotency.Admit(&old.rec, c, now)
+	if begun.Result != idempotency.Fresh {
+		return begun, nil
+	}
+	return begun, w.reopen(old, begun.Record, c.Request)
+}
+
+// insert begins a record that does not exist.
+func (w *writer) insert(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if err := w.makeRoom(c.Tenant, now); err != nil {
+		return idempotency.Begun{}, err
+	}
+	begun := idempotency.Admit(nil, c, now)
+	r := &row{rec: begun.Record}
+	var err error
+	if r.id, err = w.inserted(insertRecord, append(append([]any{c.Tenant, c.Key}, r.identity()...), r.life()...)...); err != nil {
+		return idempotency.Begun{}, err
+	}
+	if c.Request != nil {
+		if err := w.exec(putRequest, requestColumns(r.id, c.Request)...); err != nil {
+			return idempotency.Begun{}, err
+		}
+	}
+	w.tally.add(r, 1)
+	w.cache.Add(c.ID, r)
+	return begun, nil
+}
+
+// reopen begins a run on a record that ended.
+func (w *writer) reopen(old *row, rec idempotency.Record, q *idempotency.Request) error {
+	r := &row{id: old.id, rec: rec}
+	if err := w.exec(reopenRecord, append(append(r.identity(), r.life()...), r.id)...); err != nil {
+		return err
+	}
+	if err := w.forgetAnswer(old); err != nil {
+		return err
+	}
+	if err := w.replaceRequest(r.id, q); err != nil {
+		return err
+	}
+	w.swap(old, r)
+	return nil
+}
+
+func (w *writer) replaceRequest(record int64, q *idempotency.Request) error {
+	if q == nil {
+		return w.exec(dropRequest, record)
+	}
+	return w.exec(putRequest, requestColumns(record, q)...)
+}
+
+func (w *writer) forgetAnswer(r *row) error {
+	if r.answer == 0 {
+		return nil
+	}
+	return w.exec(dropAnswer, r.answer)
+}
+
+// swap counts a row that took another's place and remembers it while its call
+// is not over.
+func (w *writer) swap(old, r *row) {
+	w.tally.add(old, -1)
+	w.tally.add(r, 1)
+	if r.rec.State.Ended() || r.rec.State == idempotency.StateParked {
+		w.cache.Remove(r.rec.ID)
+		return
+	}
+	w.cache.Add(r.rec.ID, r)
+}
+
+// Advance implements idempotency.Store.
+func (s *Store) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
+	if ch.Answer != nil {
+		ch.Answer = ownAnswer(ch.Answer, s.bounds())
+	}
+	ch.Append = append(ch.Append[:0:0], ch.Append...)
+	var rec idempotency.Record
+	err := s.submit(ctx, func(w *writer) (err error) {
+		rec, err = w.advance(id, from, to, ch)
+		return err
+	})
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return rec.Clone(), nil
+}
+
+func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
+	old, err := w.find(id)
+	switch {
+	case err != nil:
+		return idempotency.Record{}, err
+	case old == nil || old.rec.Expired(ch.Now):
+		return idempotency.Record{}, idempotency.ErrNotFound
+	}
+	r := &row{id: old.id}
+	if r.rec, err = idempotency.Apply(old.rec, from, to, ch); err != nil {
+		return idempotency.Record{}, err
+	}
+	if err := w.storeAnswer(r); err != nil {
+		return idempotency.Record{}, err
+	}
+	if err := w.exec(moveRecord, append(r.moved(), r.id)...); err != nil {
+		return idempotency.Record{}, err
+	}
+	if to == idempotency.StateDone || to == idempotency.StateFree {
+		if err := w.exec(dropRequest, r.id); err != nil {
+			return idempotency.Record{}, err
+		}
+	}
+	w.swap(old, r)
+	return r.rec, w.shrink(ch.Now)
+}
+
+// storeAnswer keeps the answer of a record that is done.
+func (w *writer) storeAnswer(r *row) (err error) {
+	a := r.rec.Answer
+	if a == nil || !a.Kept {
+		return nil
+	}
+	r.bytes = answerSize(a)
+	r.answer, err = w.inserted(insertAnswer, r.id, fieldsText(a.Fields), a.Body)
+	return err
+}

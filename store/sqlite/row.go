@@ -1,0 +1,230 @@
+package sqlite
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"time"
+
+	"retryproxy/idempotency"
+)
+
+// row is a record with its place in the file.
+type row struct {
+	id     int64 // records.id; 0: not there yet
+	answer int64 // answers.id; 0: none
+	bytes  int64 // of that answer
+	past   bool  // its ttl is over
+	rec    idempotency.Record
+}
+
+const (
+	columns = `r.id, r.tenant, r.key, r.state, r.past, r.version, r.owner, r.policy, r.shop, r.shop_tier, r.task_type,
+  r.method, r.host, r.path, r.created, r.updated, coalesce(r.deadline, ''), coalesce(r.next_at, ''), coalesce(r.expires, ''),
+  r.ttl, r.reason, r.executed, r.client_count, r.attempts, r.runs, r.history, r.fingerprint, r.credentials,
+  r.status, r.status_text, r.stored, coalesce(r.answer, 0), r.bytes`
+	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body FROM records r" +
+		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
+	selectPending = "SELECT " + columns + ", '', NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL ORDER BY r.next_at, r.updated, r.id"
+	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL
+  FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
+
+	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials,
+  state, version, updated, deadline, next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, status_text, stored, answer, bytes, past)
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 0)`
+	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?,
+  state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
+  WHERE id=?`
+	moveRecord = `UPDATE records SET owner=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
+  WHERE id=?`
+	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, version, fields, trailers, listener, client, user, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
+  ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target, version=excluded.version,
+  fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body`
+	dropRequest  = "DELETE FROM requests WHERE record = ?"
+	insertAnswer = "INSERT INTO answers (record, fields, body) VALUES (?,?,?)"
+	dropAnswer   = "DELETE FROM answers WHERE id = ?"
+)
+
+// identity are the columns that only a new run changes.
+func (r *row) identity() []any {
+	rec := &r.rec
+	var credentials any
+	if rec.Credentials != [32]byte{} {
+		credentials = rec.Credentials[:]
+	}
+	return []any{timeText(rec.Created), rec.Owner, rec.Policy, rec.Labels.Shop, rec.Labels.ShopTier, rec.Labels.TaskType,
+		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials}
+}
+
+// life are all other columns.
+func (r *row) life() []any {
+	rec := &r.rec
+	return append([]any{rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),
+		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.TTL.String(), rec.Reason, rec.Executed.String(),
+		rec.ClientCount, rec.Attempts, runsText(rec.Runs), historyText(rec.History)}, r.marker()...)
+}
+
+// moved are the columns that Advance changes.
+func (r *row) moved() []any {
+	rec := &r.rec
+	return append([]any{rec.Owner, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
+		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.Reason, rec.Executed.String(),
+		rec.Attempts, runsText(rec.Runs), historyText(rec.History)}, r.marker()...)
+}
+
+// marker are the columns about the answer.
+func (r *row) marker() []any {
+	a := r.rec.Answer
+	if a == nil {
+		return []any{nil, nil, nil, nil, 0}
+	}
+	var kept any
+	if r.answer != 0 {
+		kept = r.answer
+	}
+	return []any{a.Status, a.Reason, timeOrNull(a.Stored), kept, r.bytes}
+}
+
+// scanner is a sql.Row or sql.Rows.
+type scanner interface{ Scan(to ...any) error }
+
+// texts are the columns that are read as text and mean something else.
+type texts struct {
+	state, created, updated, deadline, next, expires, ttl, executed, runs, history string
+	fingerprint, credentials                                                       []byte
+	status                                                                         sql.NullInt64
+	phrase, stored                                                                 sql.NullString
+	fields                                                                         string
+	body                                                                           []byte
+}
+
+func scanRow(from scanner) (*row, error) {
+	var r row
+	var t texts
+	rec := &r.rec
+	err := from.Scan(&r.id, &rec.Tenant, &rec.Key, &t.state, &r.past, &rec.Version, &rec.Owner, &rec.Policy,
+		&rec.Labels.Shop, &rec.Labels.ShopTier, &rec.Labels.TaskType, &rec.Method, &rec.Host, &rec.Path,
+		&t.created, &t.updated, &t.deadline, &t.next, &t.expires, &t.ttl, &rec.Reason, &t.executed,
+		&rec.ClientCount, &rec.Attempts, &t.runs, &t.history, &t.fingerprint, &t.credentials,
+		&t.status, &t.phrase, &t.stored, &r.answer, &r.bytes, &t.fields, &t.body)
+	if err != nil {
+		return nil, err
+	}
+	copy(rec.Fingerprint[:], t.fingerprint)
+	copy(rec.Credentials[:], t.credentials)
+	err = errors.Join(t.times(rec), t.tokens(rec), t.lists(rec), t.answer(&r))
+	if r.past {
+		rec.Expires = time.Time{} // the column says when the row goes; the key is new
+	}
+	return &r, err
+}
+
+func (t *texts) times(rec *idempotency.Record) error {
+	for _, x := range []struct {
+		to   *time.Time
+		text string
+	}{{&rec.Created, t.created}, {&rec.Updated, t.updated}, {&rec.Deadline, t.deadline}, {&rec.NextAt, t.next}, {&rec.Expires, t.expires}} {
+		var err error
+		if *x.to, err = parseTime(x.text); err != nil {
+			return err
+		}
+	}
+	var err error
+	rec.TTL, err = time.ParseDuration(t.ttl)
+	return err
+}
+
+func (t *texts) tokens(rec *idempotency.Record) (err error) {
+	if rec.State, err = token(t.state, states); err != nil {
+		return err
+	}
+	rec.Executed, err = token(t.executed, executions)
+	return err
+}
+
+func (t *texts) lists(rec *idempotency.Record) (err error) {
+	if rec.Runs, err = parseRuns(t.runs); err != nil {
+		return err
+	}
+	rec.History, err = parseHistory(t.history)
+	return err
+}
+
+func (t *texts) answer(r *row) error {
+	if !t.status.Valid {
+		return nil
+	}
+	stored, err := parseTime(t.stored.String)
+	if err != nil {
+		return err
+	}
+	a := &idempotency.Answer{Status: int(t.status.Int64), Reason: t.phrase.String, Stored: stored, Kept: r.answer != 0}
+	if a.Kept {
+		a.Body = t.body
+		a.Fields, err = parseFields(t.fields)
+	}
+	r.rec.Answer = a
+	return err
+}
+
+func scanRequest(from scanner) (*idempotency.Request, error) {
+	var q idempotency.Request
+	var fields, trailers string
+	var body bool
+	err := from.Scan(&q.Mode, &q.Scheme, &q.Authority, &q.Target, &q.Version, &fields, &trailers, &q.Listener, &q.Client, &q.User, &q.Body, &body)
+	if err != nil {
+		return nil, err
+	}
+	if body && q.Body == nil {
+		q.Body = []byte{} // an empty one, not none
+	}
+	if q.Fields, err = parseFields(fields); err != nil {
+		return nil, err
+	}
+	q.Trailers, err = parseFields(trailers)
+	return &q, err
+}
+
+// requestColumns are the columns of a request.
+func requestColumns(record int64, q *idempotency.Request) []any {
+	var body any
+	if q.Body != nil {
+		body = q.Body
+	}
+	return []any{record, q.Mode, q.Scheme, q.Authority, q.Target, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
+		q.Listener, q.Client, q.User, body}
+}
+
+// ownAnswer is a copy of a, or a marker when it is too large to be kept.
+func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
+	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && answerSize(a) > c.Bytes {
+		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
+	}
+	own := *a
+	own.Fields = a.Fields.Clone(0)
+	own.Body = bytes.Clone(a.Body)
+	return &own
+}
+
+// ownRequest is a copy of q.
+func ownRequest(q *idempotency.Request) *idempotency.Request {
+	if q == nil {
+		return nil
+	}
+	own := *q
+	own.Fields, own.Trailers = q.Fields.Clone(0), q.Trailers.Clone(0)
+	own.Body = bytes.Clone(q.Body)
+	return &own
+}
+
+// answerSize is what an answer counts against Config.Bytes.
+func answerSize(a *idempotency.Answer) int64 {
+	if a == nil || !a.Kept {
+		return 0
+	}
+	n := len(a.Body)
+	for i := range a.Fields {
+		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
+	}
+	return int64(n)
+}

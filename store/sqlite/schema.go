@@ -1,0 +1,269 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// migrations lead from one schema version to the next: the first makes version 1.
+var migrations = []string{schema1}
+
+const schema1 = `
+CREATE TABLE meta (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- One row for each (tenant, key). Times are UTC text of fixed width.
+CREATE TABLE records (
+  id           INTEGER PRIMARY KEY,
+  tenant       TEXT    NOT NULL,
+  key          TEXT    NOT NULL,
+  state        TEXT    NOT NULL CHECK (state IN ('running','waiting','parked','done','free','dead','in_doubt')),
+  past         INTEGER NOT NULL DEFAULT 0, -- 1: its ttl is over and only its history is left
+  version      INTEGER NOT NULL,
+  owner        TEXT    NOT NULL,           -- call id of the last run
+  policy       TEXT    NOT NULL,
+  shop         TEXT    NOT NULL,
+  shop_tier    TEXT    NOT NULL,
+  task_type    TEXT    NOT NULL,
+  method       TEXT    NOT NULL,
+  host         TEXT    NOT NULL,
+  path         TEXT    NOT NULL,
+  created      TEXT    NOT NULL,
+  updated      TEXT    NOT NULL,
+  deadline     TEXT,                       -- of the last run
+  next_at      TEXT,                       -- waiting, parked: when it goes on
+  expires      TEXT,                       -- ended: when the key is new again; past: when the row goes
+  ttl          TEXT    NOT NULL,
+  reason       TEXT    NOT NULL,
+  executed     TEXT    NOT NULL CHECK (executed IN ('no','maybe','yes')),
+  client_count INTEGER NOT NULL,           -- largest X-Retry-Count a client sent
+  attempts     INTEGER NOT NULL,
+  runs         TEXT    NOT NULL,           -- JSON
+  history      TEXT    NOT NULL,           -- JSON: attempts
+  status       INTEGER,                    -- done: of the answer, 0 when unknown
+  status_text  TEXT,
+  stored       TEXT,
+  answer       INTEGER,                    -- answers.id; NULL: no answer, or only this marker of it
+  bytes        INTEGER NOT NULL DEFAULT 0, -- of that answer
+  fingerprint  BLOB    NOT NULL,
+  credentials  BLOB,
+  UNIQUE (tenant, key)
+);
+CREATE INDEX records_life ON records (past, expires, state, bytes);
+
+-- What it takes to send a call again: kept until it ends done or free.
+CREATE TABLE requests (
+  record    INTEGER PRIMARY KEY REFERENCES records (id) ON DELETE CASCADE,
+  mode      TEXT NOT NULL,
+  scheme    TEXT NOT NULL,
+  authority TEXT NOT NULL,
+  target    TEXT NOT NULL,
+  version   TEXT NOT NULL,
+  fields    TEXT NOT NULL, -- JSON: [[name, value], ...]
+  trailers  TEXT NOT NULL,
+  listener  TEXT NOT NULL,
+  client    TEXT NOT NULL,
+  user      TEXT NOT NULL,
+  body      BLOB           -- NULL: none
+);
+
+-- What is replayed, in the order in which it was stored.
+CREATE TABLE answers (
+  id     INTEGER PRIMARY KEY,
+  record INTEGER NOT NULL,
+  fields TEXT NOT NULL,
+  body   BLOB
+);
+`
+
+// checkedWhole is the size up to which all of a file is checked at the start.
+const checkedWhole = 64 << 20
+
+// prepareFile makes the file, checks it, and brings it to the present version.
+func (s *Store) prepareFile(ctx context.Context, steps []string) error {
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	info, err := f.Stat()
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	db, err := s.connect("rw")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := s.check(ctx, db, info.Size()); err != nil {
+		return s.explained(err)
+	}
+	return s.explained(s.migrate(ctx, db, steps))
+}
+
+// explained says in a line for the operator why a file cannot be used.
+func (s *Store) explained(err error) error {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errDamaged), ok && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB):
+		return fmt.Errorf("store: %s is damaged and was left as it is; restore a copy, or move it away to start without its records: %w", s.path, err)
+	case ok && e.Code()&0xff == sqlite3.SQLITE_BUSY:
+		return fmt.Errorf("store: %s is locked by another program, such as a sqlite3 shell: %w", s.path, err)
+	}
+	return fmt.Errorf("store: %s: %w", s.path, err)
+}
+
+var errDamaged = errors.New("the check found")
+
+// check looks for damage: everywhere in a small file, in a large one where the
+// start reads anyway.
+func (s *Store) check(ctx context.Context, db *sql.DB, size int64) error {
+	scopes := []string{"1"}
+	if size > checkedWhole {
+		scopes = []string{"'sqlite_schema'", "'meta'"}
+	}
+	for _, scope := range scopes {
+		var found string
+		if err := db.QueryRowContext(ctx, "PRAGMA quick_check("+scope+")").Scan(&found); err != nil {
+			return err
+		}
+		if found != "ok" {
+			return fmt.Errorf("%w: %s", errDamaged, found)
+		}
+	}
+	return nil
+}
+
+// migrate applies the steps that the file has not seen, each in a transaction,
+// after a copy of what was there.
+func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []string) error {
+	version, err := schemaVersion(ctx, db)
+	switch {
+	case err != nil:
+		return err
+	case version > len(steps):
+		return fmt.Errorf("it has version %d, written by a newer retryproxy; this one knows versions up to %d", version, len(steps))
+	case version == len(steps):
+		return nil
+	case version > 0:
+		if err := s.backup(ctx, db, version); err != nil {
+			return fmt.Errorf("no copy before the migration: %w", err)
+		}
+	}
+	for ; version < len(steps); version++ {
+		if err := step(ctx, db, steps[version], version+1); err != nil {
+			return fmt.Errorf("migration to version %d, nothing of it is kept: %w", version+1, err)
+		}
+		s.bounds().Log("store migrated", "file", s.path, "version", version+1)
+	}
+	return nil
+}
+
+func schemaVersion(ctx context.Context, db *sql.DB) (int, error) {
+	var tables int
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil || tables == 0 {
+		return 0, err
+	}
+	var text string
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'schema'").Scan(&text); err != nil {
+		return 0, fmt.Errorf("it is a database, but not one of retryproxy: %w", err)
+	}
+	return strconv.Atoi(text)
+}
+
+// step is one migration.
+func step(ctx context.Context, db *sql.DB, text string, version int) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, text); err != nil {
+		return err
+	}
+	const note = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+	if _, err := tx.ExecContext(ctx, note, "schema", strconv.Itoa(version)); err != nil {
+		return err
+	}
+	if version == 1 {
+		if _, err := tx.ExecContext(ctx, note, "created", timeText(time.Now())); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// backup writes a copy beside the file. One that was cut off never has the
+// final name.
+func (s *Store) backup(ctx context.Context, db *sql.DB, version int) error {
+	to := fmt.Sprintf("%s.v%d.bak", s.path, version)
+	part := to + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", part); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(part, 0o600), os.Rename(part, to)); err != nil {
+		return err
+	}
+	s.bounds().Log("store copied before a migration", "copy", to)
+	return nil
+}
+
+// connect opens the file; mode is rw or ro. Nothing is read yet.
+func (s *Store) connect(mode string) (*sql.DB, error) {
+	sync := "FULL"
+	if s.bounds().Durability == Process {
+		sync = "NORMAL"
+	}
+	// The order matters: auto_vacuum only works before the first table.
+	pragmas := []string{"busy_timeout(2000)", "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(" + sync + ")",
+		"foreign_keys(1)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-16384)", "temp_store(MEMORY)"}
+	if mode == "ro" {
+		pragmas = []string{"busy_timeout(2000)", "query_only(1)", "cache_size(-8192)"}
+	}
+	db, err := sql.Open("sqlite", fileURI(s.path)+"?mode=rw&_pragma="+strings.Join(pragmas, "&_pragma="))
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", s.path, err)
+	}
+	if mode == "rw" {
+		db.SetMaxOpenConns(1)
+	}
+	return db, nil
+}
+
+// fileURI is a path as SQLite reads it, see https://sqlite.org/uri.html.
+func fileURI(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // a drive letter
+	}
+	var out []byte
+	for _, c := range []byte(path) {
+		if slices.Contains([]byte("?#%&+ "), c) {
+			out = fmt.Appendf(out, "%%%02X", c)
+			continue
+		}
+		out = append(out, c)
+	}
+	return "file://" + string(out)
+}
