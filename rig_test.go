@@ -39,6 +39,7 @@ type rig struct {
 	// Faults of our own side, set before the first call; nil: none.
 	lookup  func() error                     // asked before each name resolution
 	dialled func(net.Conn) (net.Conn, error) // gets each connection to an upstream
+	hangs   string                           // a name whose resolution ends only when nobody waits for it
 }
 
 // lockedBuffer is a log that many goroutines write.
@@ -149,7 +150,11 @@ func (r *rig) dialUpstream(ctx context.Context, a netip.AddrPort) (net.Conn, err
 	return r.dialled(c)
 }
 
-func (r *rig) resolve(_ context.Context, host string) ([]netip.Addr, error) {
+func (r *rig) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if host == r.hangs && host != "" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if r.lookup != nil {
 		if err := r.lookup(); err != nil {
 			return nil, err

@@ -108,7 +108,8 @@ func inForce(f *Facts) []Finding {
 	})
 	add(len(r.Hidden) > 0 && !f.Offline, Finding{
 		"proxy.hidden", groupProxy, Note, "it does not tell passwords: of egress " + some(r.Hidden, 4) + " only the address was tried",
-		"", []Fix{toRun("retryproxy doctor -config %s   # where the variables that it names are set", quoted(cmp.Or(f.Setup.File, "FILE")))},
+		"",
+		[]Fix{toRun("retryproxy doctor -config %s   # where the variables that it names are set", quoted(cmp.Or(f.Setup.File, "FILE")))},
 	})
 	add(r.Unexamined, Finding{
 		"proxy.other_config", groupProxy, Note, "it runs on a configuration that could not be read from it; the built-in one was examined",

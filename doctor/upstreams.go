@@ -62,7 +62,8 @@ func examineUpstreams(f *Facts) []Finding {
 func shipped(p *Probe) Finding {
 	return Finding{
 		"up.shipped", groupUpstreams, Note, p.URL + " is not reached: " + p.Detail,
-		"It matters only to those who call it: upgrade_to_https has it by default.", []Fix{inConfig("upgrade_to_https: []")},
+		"It matters only to those who call it: upgrade_to_https has it by default.",
+		[]Fix{inConfig("upgrade_to_https: []")},
 	}
 }
 

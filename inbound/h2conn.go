@@ -45,7 +45,10 @@ type h2conn struct {
 	handlers sync.WaitGroup
 }
 
-// choseH2 says whether the TLS handshake chose HTTP/2.
+// choseH2 says whether the TLS handshake chose HTTP/2. Its frame is large and would
+// be on the stack of every call that waits.
+//
+//go:noinline
 func (k *conn) choseH2() bool {
 	tc, ok := k.raw.(*tls.Conn)
 	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"

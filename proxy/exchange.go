@@ -143,12 +143,19 @@ func (x *exchange) runOn() {
 	for x.next.Do == Retry {
 		x.await()
 		if x.turn.Refused != "" {
-			x.conclude(nil, refusedTurn(&x.turn))
+			x.turnedAway()
 			return
 		}
 		x.round()
 	}
 }
+
+// turnedAway ends a call that gets no turn. What it needs must not be on the stack
+// of run, which those that wait keep: a little more there, and each keeps twice
+// the stack.
+//
+//go:noinline
+func (x *exchange) turnedAway() { x.conclude(nil, refusedTurn(&x.turn)) }
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {

@@ -90,6 +90,9 @@ func (x *exchange) reachable() *refusal {
 	if err := x.p.Upstream.Check(ctx, x.hops[0].target); err != nil {
 		return x.unreachable(err)
 	}
+	if x.call.Context().Err() != nil {
+		return refuse("client_gone", "the client left before its tunnel was open")
+	}
 	return nil
 }
 
