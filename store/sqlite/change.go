@@ -37,11 +37,20 @@ func ownClaim(c idempotency.Claim) idempotency.Claim {
 }
 
 func (w *writer) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
-	old, err := w.find(c.ID)
-	if err != nil {
-		return idempotency.Begun{}, err
+	if !w.cache.Contains(c.ID) && w.roomFor(c.Tenant) {
+		// Nearly all keys are new: trying is cheaper than looking.
+		if begun, err := w.insert(c, now); err != nil || begun.Result == idempotency.Fresh {
+			return begun, err
+		}
 	}
-	if old == nil {
+	old, err := w.find(c.ID)
+	switch {
+	case err != nil:
+		return idempotency.Begun{}, err
+	case old == nil:
+		if err := w.makeRoom(c.Tenant, now); err != nil {
+			return idempotency.Begun{}, err
+		}
 		return w.insert(c, now)
 	}
 	begun := idempotency.Admit(&old.rec, c, now)
@@ -51,17 +60,15 @@ func (w *writer) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, e
 	return begun, w.reopen(old, begun.Record, c.Request)
 }
 
-// insert begins a record that does not exist.
+// insert begins a record that does not exist. Nothing is begun when it does.
 func (w *writer) insert(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
-	if err := w.makeRoom(c.Tenant, now); err != nil {
-		return idempotency.Begun{}, err
-	}
 	begun := idempotency.Admit(nil, c, now)
 	r := &row{rec: begun.Record}
-	var err error
-	if r.id, err = w.inserted(insertRecord, append(append([]any{c.Tenant, c.Key}, r.identity()...), r.life()...)...); err != nil {
+	id, err := w.inserted(insertRecord, r.first()...)
+	if err != nil || id == 0 {
 		return idempotency.Begun{}, err
 	}
+	r.id = id
 	if c.Request != nil {
 		if err := w.exec(putRequest, requestColumns(r.id, c.Request)...); err != nil {
 			return idempotency.Begun{}, err

@@ -74,6 +74,12 @@ func (w *writer) early(v *victim, now time.Time) {
 	}
 }
 
+// roomFor says that one more row of the tenant fits.
+func (w *writer) roomFor(tenant string) bool {
+	limit := w.store.bounds().Entries
+	return limit == 0 || w.tally.tenants != nil && w.tally.rows < limit && w.tally.tenants[tenant] < max(1, limit/2)
+}
+
 // makeRoom sees to it that one more row of the tenant fits. It fails with
 // ErrFull when nothing may go.
 func (w *writer) makeRoom(tenant string, now time.Time) error {

@@ -30,8 +30,8 @@ const (
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
 	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials,
-  state, version, updated, deadline, next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, status_text, stored, answer, bytes, past)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 0)`
+  state, version, updated, deadline, ttl, reason, executed, client_count, attempts, runs, history)
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
 	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?,
   state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
@@ -56,7 +56,15 @@ func (r *row) identity() []any {
 		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials}
 }
 
-// life are all other columns.
+// first are the columns of a record that was just made. All others have the
+// values that any new record has.
+func (r *row) first() []any {
+	rec := &r.rec
+	return append(append([]any{rec.Tenant, rec.Key}, r.identity()...),
+		int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline), rec.TTL.String(), rec.ClientCount, runsText(rec.Runs))
+}
+
+// life are all other columns of a record that runs again.
 func (r *row) life() []any {
 	rec := &r.rec
 	return append([]any{rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),

@@ -225,20 +225,25 @@ func (w *writer) result(query string, args ...any) (sql.Result, error) {
 	return res, nil
 }
 
-// inserted runs an INSERT and gives the id of the new row.
+// inserted runs an INSERT and gives the id of the new row; 0: there is none.
 func (w *writer) inserted(query string, args ...any) (int64, error) {
 	res, err := w.result(query, args...)
 	if err != nil {
 		return 0, err
 	}
-	id, err := res.LastInsertId()
-	if err != nil {
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 {
 		return 0, w.fail(err)
 	}
-	return id, nil
+	id, err := res.LastInsertId()
+	return id, w.fail(err)
 }
 
+// fail ends the transaction with its first error.
 func (w *writer) fail(err error) error {
+	if err == nil {
+		return nil
+	}
 	if w.broken == nil {
 		w.broken = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
 	}

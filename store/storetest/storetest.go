@@ -31,7 +31,7 @@ type Reopen func(t *testing.T, old idempotency.Store) idempotency.Store
 
 // Exercise runs the conformance suite.
 func Exercise(t *testing.T, open func(t *testing.T) idempotency.Store) {
-	run(t, open, slices.Concat(beginTests, advanceTests, answerTests, lifeTests))
+	run(t, open, slices.Concat(beginTests, advanceTests, answerTests, lifeTests, pendingTests))
 }
 
 // ExerciseDurable runs what a store promises that outlives its process, beside
@@ -41,6 +41,9 @@ func ExerciseDurable(t *testing.T, open Open, reopen Reopen) {
 		t.Run("crash in "+state.String(), func(t *testing.T) {
 			crash(&bench{T: t, store: open(t)}, state, reopen)
 		})
+	}
+	for _, x := range crashTests {
+		t.Run(x.name, func(t *testing.T) { x.run(&bench{T: t, store: open(t)}, reopen) })
 	}
 }
 
