@@ -96,20 +96,6 @@ func TestExitIdleConnectionEnds(t *testing.T) {
 	}
 }
 
-// settle waits until the peer's last bytes are on this side of the socket, if they
-// are not in a layer above it already.
-func settle(t *testing.T, c *Client) {
-	t.Helper()
-	c.pool.mu.Lock()
-	p := c.pool.list.next
-	c.pool.mu.Unlock()
-	if p.conn == nil || p.conn.sock == nil {
-		return
-	}
-	_ = p.conn.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-	_ = p.conn.sock.raw.Read(func(uintptr) bool { return !p.conn.sock.silent() })
-}
-
 // An exit that wants addresses gets those that the guard allows, the next one only
 // after it could not reach the first.
 func TestExitAddresses(t *testing.T) {
