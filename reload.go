@@ -48,7 +48,7 @@ func (a *app) apply(data []byte) error {
 	a.metrics.Hosts(configuredHosts(next))
 	a.level.Set(logLevel(next))
 	a.bodies.Configure(spoolConfig(next))
-	a.store.Configure(storeConfig(next), now)
+	a.store.bound(next, now)
 	a.front.Configure(clientLimits(next))
 	a.up.SetTLS(&tls.Config{RootCAs: next.TLS.Roots()})
 	a.proxy.Apply(settings)

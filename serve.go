@@ -44,7 +44,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 	set.Usage = func() { cli.CommandUsage(set) }
 	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
 	set.StringVar(&f.file, "f", "", "short for -config")
-	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: the CA that opens tunnels (default: retryproxy in the user's configuration directory)")
+	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: keyed calls and their records, and the CA that opens tunnels (without it calls are kept in memory, and the CA in the user's configuration directory)")
 	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, in place of the file's")
 	set.Var(&f.routes, "route", "adds a reverse route `/prefix=url` to the file's; may be repeated")
 	set.Var(&f.upgrade, "upgrade", "adds a `host` that is spoken to over TLS though the client says http; may be repeated")
@@ -135,6 +135,10 @@ func (f *serveFlags) adjust(c *config.Config) {
 		c.Listen.Proxy = f.listen
 		c.SetByFlag("listen.proxy", "-listen")
 	}
+	if f.data != "" && c.Store.Kind == "memory" {
+		c.Store.Kind, c.Store.Path = "sqlite", f.data
+		c.SetByFlag("store", "-data")
+	}
 	for i, host := range f.upgrade {
 		c.SetByFlag(fmt.Sprintf("upgrade_to_https[%d]", len(c.UpgradeToHTTPS)+i), "-upgrade "+host)
 	}
@@ -172,6 +176,13 @@ func logLevel(cfg *config.Config) (level slog.Level) {
 
 // run serves until ctx ends or a part fails.
 func (a *app) run(ctx context.Context, stop func(), env environment) error {
+	left, err := a.proxy.Recover(ctx)
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		a.log.Info("calls that an earlier process left behind go on", "calls", left)
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -199,7 +210,7 @@ func (a *app) drain(stop func()) error {
 	a.proxy.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), a.config().Drain)
 	defer cancel()
-	err := a.front.Shutdown(ctx)
+	err := errors.Join(a.front.Shutdown(ctx), a.proxy.Wait(ctx))
 	stop()
 	if err != nil {
 		a.log.Warn("calls were still in flight when the time to drain was over")

@@ -16,7 +16,6 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/policy"
 	"retryproxy/proxy"
-	"retryproxy/store/memory"
 )
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
@@ -158,11 +157,6 @@ func configuredHosts(cfg *config.Config) []string {
 func clientLimits(cfg *config.Config) inbound.Limits {
 	l := &cfg.Limits
 	return inbound.Limits{HeaderTimeout: l.HeaderTimeout, IdleTimeout: clientIdle, HeaderBytes: int(l.HeaderBytes), Connections: l.Connections, H2C: cfg.Listen.H2C}
-}
-
-func storeConfig(cfg *config.Config) memory.Config {
-	i := &cfg.Idempotency
-	return memory.Config{Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL}
 }
 
 func spoolConfig(cfg *config.Config) spool.Config {

@@ -23,7 +23,6 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
-	"retryproxy/store/memory"
 	"retryproxy/telemetry"
 	"retryproxy/upstream"
 )
@@ -61,7 +60,7 @@ type app struct {
 
 	metrics  *telemetry.Metrics
 	observer *doctor.Observer // what clients do, for the doctor
-	store    *memory.Store
+	store    recordStore
 	bodies   *spool.Pool
 	shops    *breaker.Shops
 	exits    *breaker.Exits
@@ -108,7 +107,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
-	a.store = memory.New(storeConfig(cfg))
+	if a.store, err = openStore(hard, cfg, a.log); err != nil {
+		return nil, err
+	}
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
@@ -215,7 +216,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: true, Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Path, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")

@@ -23,6 +23,7 @@ type Info struct {
 	Egress   []string // rules, such as "proxy-a  socks5h://10.0.0.1:1080"
 	Users    bool     // credentials are needed
 	Memory   bool     // keys are kept in memory only
+	Store    string   // directory of the durable store
 	Warnings []string
 }
 
@@ -72,7 +73,9 @@ func Banner(w io.Writer, i Info) {
 		line("  Through HTTPS_PROXY to all other hosts only the connection is retried.")
 	}
 	if i.Memory {
-		line("  Idempotency keys are kept in memory: a restart forgets them.")
+		line("  Idempotency keys are kept in memory: a restart forgets them (-data DIR keeps them).")
+	} else if i.Store != "" {
+		line("  Keyed calls are kept in %s: they go on after a restart.", i.Store)
 	}
 	for _, text := range i.Warnings {
 		line("  warning: %s", text)

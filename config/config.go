@@ -214,9 +214,9 @@ type Limits struct {
 
 // Store is where records are kept.
 type Store struct {
-	Kind       string `key:"kind,later"`
-	Path       string `key:"path,later"`
-	Durability string `key:"durability,later"`
+	Kind       string `key:"kind"`       // memory, sqlite
+	Path       string `key:"path"`       // sqlite: a directory
+	Durability string `key:"durability"` // sqlite: full, process
 	URL        Secret `key:"url,later"`
 	Key        Secret `key:"key,later"`
 }

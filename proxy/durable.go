@@ -59,11 +59,25 @@ func (p *Proxy) Recover(ctx context.Context) (recovered int, err error) {
 		if err != nil && !errors.Is(err, idempotency.ErrNotFound) {
 			return recovered, err
 		}
-		p.Flights.Start(rec.ID, rec.Owner) // joined at once by whoever asks for the key
 		recovered++
-		go p.goOn(&rec, request)
+		p.detached.Go(func() { p.goOn(&rec, request) })
 	}
 	return recovered, nil
+}
+
+// Wait returns when the calls that Recover began have ended, or with ctx.
+func (p *Proxy) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { // ends with them; a hard stop ends them
+		p.detached.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // goOn is the path of a call whose process ended.

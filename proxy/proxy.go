@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,7 @@ type Proxy struct {
 	crowd    crowd
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
+	detached sync.WaitGroup // calls that go on without a client
 	draining chan struct{}
 	drained  atomic.Bool
 }

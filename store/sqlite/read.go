@@ -17,7 +17,7 @@ type reads struct{ one, request *sql.Stmt }
 const mostReaders = 4
 
 func (s *Store) openReader(ctx context.Context) (err error) {
-	if s.reader, err = s.connect("ro"); err != nil {
+	if s.reader, err = s.connect(looking); err != nil {
 		return err
 	}
 	s.reader.SetMaxOpenConns(mostReaders)

@@ -103,15 +103,25 @@ func (s *Store) prepareFile(ctx context.Context, steps []string) error {
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	db, err := s.connect("rw")
+	if err := s.with(looking, func(db *sql.DB) error { return s.check(ctx, db, info.Size(), len(steps)) }); err != nil {
+		return s.explained(err)
+	}
+	pragmas := writing
+	if info.Size() == 0 {
+		pragmas = append([]string{"auto_vacuum(INCREMENTAL)"}, writing...) // before the first table
+	}
+	return s.explained(s.with(pragmas, func(db *sql.DB) error { return s.migrate(ctx, db, steps) }))
+}
+
+// with does something with a connection of its own.
+func (s *Store) with(pragmas []string, do func(*sql.DB) error) error {
+	db, err := s.connect(pragmas)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := s.check(ctx, db, info.Size()); err != nil {
-		return s.explained(err)
-	}
-	return s.explained(s.migrate(ctx, db, steps))
+	db.SetMaxOpenConns(1)
+	return do(db)
 }
 
 // explained says in a line for the operator why a file cannot be used.
@@ -130,12 +140,19 @@ func (s *Store) explained(err error) error {
 
 var errDamaged = errors.New("the check found")
 
-// check looks for damage: everywhere in a small file, in a large one where the
-// start reads anyway.
-func (s *Store) check(ctx context.Context, db *sql.DB, size int64) error {
+// check looks for a version that is not known here, and for damage: everywhere
+// in a small file, in a large one where the start reads anyway.
+func (s *Store) check(ctx context.Context, db *sql.DB, size int64, known int) error {
+	version, err := schemaVersion(ctx, db)
+	switch {
+	case err != nil:
+		return err
+	case version > known:
+		return fmt.Errorf("it has version %d, written by a newer retryproxy; this one knows versions up to %d", version, known)
+	}
 	scopes := []string{"1"}
 	if size > checkedWhole {
-		scopes = []string{"'sqlite_schema'", "'meta'"}
+		scopes = []string{"sqlite_schema", "meta"}
 	}
 	for _, scope := range scopes {
 		var found string
@@ -156,8 +173,6 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []string) error {
 	switch {
 	case err != nil:
 		return err
-	case version > len(steps):
-		return fmt.Errorf("it has version %d, written by a newer retryproxy; this one knows versions up to %d", version, len(steps))
 	case version == len(steps):
 		return nil
 	case version > 0:
@@ -226,24 +241,23 @@ func (s *Store) backup(ctx context.Context, db *sql.DB, version int) error {
 	return nil
 }
 
-// connect opens the file; mode is rw or ro. Nothing is read yet.
-func (s *Store) connect(mode string) (*sql.DB, error) {
+// What connections are told first.
+var (
+	patience = "busy_timeout(2000)" // when a sqlite3 shell is busy with the file
+	looking  = []string{patience, "query_only(1)", "cache_size(-8192)"}
+	writing  = []string{patience, "journal_mode(WAL)", "foreign_keys(1)", "cache_size(-16384)", "temp_store(MEMORY)",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"}
+)
+
+// connect opens the file. Nothing is read yet.
+func (s *Store) connect(pragmas []string) (*sql.DB, error) {
 	sync := "FULL"
 	if s.bounds().Durability == Process {
 		sync = "NORMAL"
 	}
-	// The order matters: auto_vacuum only works before the first table.
-	pragmas := []string{"busy_timeout(2000)", "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(" + sync + ")",
-		"foreign_keys(1)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-16384)", "temp_store(MEMORY)"}
-	if mode == "ro" {
-		pragmas = []string{"busy_timeout(2000)", "query_only(1)", "cache_size(-8192)"}
-	}
-	db, err := sql.Open("sqlite", fileURI(s.path)+"?mode=rw&_pragma="+strings.Join(pragmas, "&_pragma="))
+	db, err := sql.Open("sqlite", fileURI(s.path)+"?mode=rw&_pragma=synchronous("+sync+")&_pragma="+strings.Join(pragmas, "&_pragma="))
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", s.path, err)
-	}
-	if mode == "rw" {
-		db.SetMaxOpenConns(1)
 	}
 	return db, nil
 }

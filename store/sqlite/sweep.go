@@ -38,24 +38,26 @@ func (s sweep) more() <-chan struct{} {
 // sweep deletes some of what is over, and says whether there is more. Callers
 // have their turn in between.
 func (w *writer) sweep(now time.Time) (more bool) {
-	err := w.transaction(func() {
-		expired, _ := w.each(expired, now, w.retire)
-		gone, _ := w.each(gone, now, func(v *victim, _ time.Time) error { return w.remove(v) })
-		w.fit(now)
-		w.shrink(now)
-		more = w.vacuum() || expired == mostSwept || gone == mostSwept
-	})
+	err := w.transaction(func() { more = w.sweepSome(now) })
 	return more && err == nil
 }
 
-func (w *writer) each(query string, now time.Time, do func(*victim, time.Time) error) (int, error) {
+// sweepSome is a sweep in the open transaction.
+func (w *writer) sweepSome(now time.Time) (more bool) {
+	retired := w.each(expired, now, w.retire)
+	removed := w.each(gone, now, func(v *victim, _ time.Time) error { return w.remove(v) })
+	w.fit(now)
+	w.shrink(now)
+	return w.vacuum() || retired == mostSwept || removed == mostSwept
+}
+
+// each does something to all rows of a query. What fails ends the transaction.
+func (w *writer) each(query string, now time.Time, do func(*victim, time.Time) error) int {
 	found, err := w.victims(query, timeText(now), mostSwept)
-	for i := range found {
-		if err := do(&found[i], now); err != nil {
-			return i, err
-		}
+	for i := 0; i < len(found) && err == nil; i++ {
+		err = do(&found[i], now)
 	}
-	return len(found), err
+	return len(found)
 }
 
 // retire ends a record whose ttl is over. Its history stays as long as

@@ -172,6 +172,8 @@ func (w *writer) transaction(run func()) error {
 	w.broken = nil
 	if w.exec("BEGIN IMMEDIATE") == nil {
 		run()
+	}
+	if w.broken == nil {
 		w.exec("COMMIT")
 	}
 	if w.broken != nil {
@@ -262,7 +264,7 @@ func (w *writer) prepared(query string) (*sql.Stmt, error) {
 }
 
 func (w *writer) reconnect(ctx context.Context) error {
-	db, err := w.store.connect("rw")
+	db, err := w.store.connect(writing)
 	if err != nil {
 		return err
 	}
@@ -283,7 +285,8 @@ func (w *writer) disconnect() {
 	for _, st := range w.stmts {
 		st.Close()
 	}
-	if err := errors.Join(w.conn.Close(), w.db.Close()); err != nil {
+	w.conn.Close() // it may be gone already
+	if err := w.db.Close(); err != nil {
 		w.store.bounds().Log("store: a connection did not close", "error", err)
 	}
 	w.db, w.conn, w.stmts = nil, nil, nil

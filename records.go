@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"retryproxy/config"
+	"retryproxy/idempotency"
+	"retryproxy/store/memory"
+	"retryproxy/store/sqlite"
+)
+
+// recordStore is a store whose bounds a reload can change.
+type recordStore struct {
+	idempotency.Store
+	bound func(cfg *config.Config, now time.Time)
+}
+
+// openStore opens the store of the configuration.
+func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recordStore, error) {
+	if cfg.Store.Kind != "sqlite" {
+		s := memory.New(memoryConfig(cfg))
+		return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }}, nil
+	}
+	c := sqliteConfig(cfg)
+	c.Log = func(msg string, args ...any) { log.Warn("store: "+msg, args...) } //nolint:sloglint // the text is a constant of the store
+	s, err := sqlite.Open(ctx, c)
+	if err != nil {
+		return recordStore{}, fmt.Errorf("store: %w", err)
+	}
+	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }}, nil
+}
+
+func memoryConfig(cfg *config.Config) memory.Config {
+	i := &cfg.Idempotency
+	return memory.Config{Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL}
+}
+
+func sqliteConfig(cfg *config.Config) sqlite.Config {
+	i := &cfg.Idempotency
+	return sqlite.Config{
+		Path: cfg.Store.Path, Durability: cfg.Store.Durability,
+		Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL,
+	}
+}

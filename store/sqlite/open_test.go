@@ -1,0 +1,331 @@
+package sqlite
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"retryproxy/idempotency"
+)
+
+// refused opens a store that is not to be opened.
+func refused(t *testing.T, c Config, steps []string, want ...string) {
+	t.Helper()
+	s, err := open(t.Context(), c, steps)
+	if err == nil {
+		s.Close()
+		t.Fatalf("Open worked, want an error with %q", want)
+	}
+	for _, text := range want {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("Open = %q, want %q in it", err, text)
+		}
+	}
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	c := config(t.TempDir())
+	s := opened(t, c)
+	refused(t, c, migrations, filepath.Join(c.Path, "retryproxy.db.lock"), "another process")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened(t, c)
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	c := config(filepath.Join(t.TempDir(), "new", "data"))
+	s := opened(t, c)
+	(&rig{t, s}).fresh(key("a", 1), start)
+	err := filepath.WalkDir(c.Path, func(path string, d fs.DirEntry, _ error) error {
+		info, err := d.Info()
+		if want := map[bool]fs.FileMode{true: 0o700, false: 0o600}[d.IsDir()]; err == nil && info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, info.Mode().Perm(), want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStrangePaths(t *testing.T) {
+	for _, name := range []string{"with space", "100%25", "a?b#c&d+e", "目录"} {
+		if runtime.GOOS == "windows" && strings.Contains(name, "?") {
+			continue
+		}
+		c := config(filepath.Join(t.TempDir(), name))
+		r := &rig{t, opened(t, c)}
+		r.fresh(key("a", 1), start)
+		if _, err := os.Stat(filepath.Join(c.Path, File)); err != nil {
+			t.Errorf("the file of %q is elsewhere: %v", name, err)
+		}
+	}
+}
+
+func TestNewerVersionIsRefused(t *testing.T) {
+	c := config(t.TempDir())
+	s, err := open(t.Context(), c, append(migrations[:1:1], "CREATE TABLE later (a)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	before := contents(t, c)
+	refused(t, c, migrations, "version 2", "newer retryproxy", "up to 1")
+	if !bytes.Equal(contents(t, c), before) {
+		t.Error("a refused file was changed")
+	}
+}
+
+func contents(t *testing.T, c Config) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Path, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestMigrationKeepsACopy(t *testing.T) {
+	c := config(t.TempDir())
+	r := &rig{t, opened(t, c)}
+	r.reach(key("a", 1), idempotency.StateParked, 0, start)
+	r.Close()
+
+	broken := append(migrations[:1:1], "CREATE TABLE later (a); CREATE TABLE later (b)")
+	refused(t, c, broken, "migration to version 2", "nothing of it is kept")
+
+	second := append(migrations[:1:1], "CREATE TABLE later (a)")
+	s, err := open(t.Context(), c, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&rig{t, s}).want(key("a", 1), "parked")
+	s.Close()
+	copied := config(t.TempDir())
+	text, err := os.ReadFile(filepath.Join(c.Path, File+".v1.bak"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(copied.Path, File), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&rig{t, opened(t, copied)}).want(key("a", 1), "parked")
+}
+
+func TestDamagedFileIsLeftAsItIs(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(text []byte) []byte
+		want  string
+	}{
+		{"no database", func([]byte) []byte { return bytes.Repeat([]byte("no database "), 1000) }, "is damaged and was left as it is"},
+		{"a page lost", func(text []byte) []byte {
+			for at := 4096; at < len(text); at += 4096 {
+				copy(text[at:at+100], make([]byte, 100))
+			}
+			return text
+		}, "is damaged and was left as it is"},
+		{"cut off", func(text []byte) []byte { return text[:len(text)/2] }, "is damaged and was left as it is"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := config(t.TempDir())
+			r := &rig{t, opened(t, c)}
+			for i := range 50 {
+				r.reach(key("a", i), idempotency.StateDone, 1000, start)
+			}
+			r.Close()
+			spoilt := tt.spoil(contents(t, c))
+			if err := os.WriteFile(filepath.Join(c.Path, File), spoilt, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, c, migrations, tt.want, File)
+			if !bytes.Equal(contents(t, c), spoilt) {
+				t.Error("a refused file was changed")
+			}
+		})
+	}
+}
+
+func TestAnotherDatabaseIsRefused(t *testing.T) {
+	c := config(t.TempDir())
+	s := opened(t, c)
+	s.Close()
+	db, err := s.connect(writing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DROP TABLE meta"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	refused(t, c, migrations, "not one of retryproxy")
+}
+
+// A full disk fails what is asked meanwhile, and nothing else.
+func TestFullDisk(t *testing.T) {
+	r := newRig(t, 0, 0)
+	r.reach(key("a", 0), idempotency.StateParked, 0, start)
+	limit := func(pages string) {
+		r.now(func(w *writer) { w.exec("PRAGMA max_page_count = " + pages) })
+	}
+	large := idempotency.Claim{ID: key("a", 1), Owner: "o", Request: &idempotency.Request{Body: make([]byte, 1<<20)}}
+	limit("1") // as large as it is now
+	for range 3 {
+		if _, err := r.Begin(t.Context(), large, start); !errors.Is(err, idempotency.ErrUnavailable) {
+			t.Errorf("Begin on a full disk = %v, want ErrUnavailable", err)
+		}
+	}
+	r.want(key("a", 0), "parked")
+	r.want(key("a", 1), "")
+	limit("1000000")
+	r.fresh(key("a", 1), start)
+}
+
+// A connection that failed is replaced by the next change.
+func TestLostConnection(t *testing.T) {
+	r := newRig(t, 0, 0)
+	var told []string
+	c := *r.bounds()
+	c.Log = func(msg string, _ ...any) { told = append(told, msg) }
+	r.setConfig(c)
+	r.fresh(key("a", 0), start)
+	r.submit(t.Context(), func(w *writer) error { return w.conn.Close() })
+	if got, err := r.claim(key("a", 1), start); err == nil {
+		r.want(key("a", 1), "running")
+	} else if !errors.Is(err, idempotency.ErrUnavailable) {
+		t.Errorf("Begin without a connection = %v, %v, want ErrUnavailable", got, err)
+	}
+	r.fresh(key("a", 2), start)
+	r.want(key("a", 0), "running")
+	r.Close()
+	if got := strings.Join(told, ", "); got != "store unavailable, store available again" {
+		t.Errorf("the operator was told %q", got)
+	}
+}
+
+func TestCallerWhoGivesUp(t *testing.T) {
+	r := newRig(t, 0, 0)
+	hold, held := make(chan struct{}), make(chan struct{})
+	go r.submit(context.Background(), func(*writer) error { close(held); <-hold; return nil })
+	<-held
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		_, err := r.Begin(ctx, idempotency.Claim{ID: key("a", 0), Owner: "o"}, start)
+		if !errors.Is(err, idempotency.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Begin of one who gave up = %v, want ErrUnavailable and context.Canceled", err)
+		}
+	}
+	close(hold)
+	if got, err := r.claim(key("a", 1), start); got != idempotency.Fresh || err != nil {
+		t.Errorf("Begin afterwards = %v, %v, want fresh", got, err)
+	}
+}
+
+func TestCloseAppliesWhatWaits(t *testing.T) {
+	c := config(t.TempDir())
+	s := opened(t, c)
+	errs := make(chan error, 64)
+	for i := range 64 {
+		go func() {
+			_, err := s.Begin(context.Background(), idempotency.Claim{ID: key("a", i), Owner: "o"}, start)
+			errs <- err
+		}()
+	}
+	done := 0
+	s.Close()
+	for range 64 {
+		if err := <-errs; err == nil {
+			done++
+		} else if !errors.Is(err, idempotency.ErrUnavailable) {
+			t.Errorf("Begin = %v, want ErrUnavailable", err)
+		}
+	}
+	(&rig{t, opened(t, c)}).rows("records", done)
+}
+
+// TestKilledProcess kills another process that writes, again and again. What it
+// said was done is there.
+func TestKilledProcess(t *testing.T) {
+	if dir := os.Getenv("SQLITE_TEST_VICTIM"); dir != "" {
+		writeForever(dir)
+	}
+	c := config(t.TempDir())
+	c.Entries = 0
+	kept := make(map[string]string)
+	for round := range 5 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcess$")
+		cmd.Env = append(os.Environ(), "SQLITE_TEST_VICTIM="+c.Path, fmt.Sprint("SQLITE_TEST_ROUND=", round))
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			if n == 200+37*round {
+				cmd.Process.Kill()
+			}
+			if k, state, ok := strings.Cut(lines.Text(), " "); ok {
+				kept[k] = state
+			}
+		}
+		cmd.Wait()
+		r := &rig{t, opened(t, c)}
+		for k, state := range kept {
+			rec, err := r.Get(t.Context(), idempotency.ID{Tenant: "a", Key: k}, start)
+			if err != nil || rec.State.String() != state && state == "done" {
+				t.Errorf("round %d: %s is %v, %v, want %s", round, k, rec.State, err, state)
+			}
+			if _, err := r.Load(t.Context(), rec.ID); err == nil == (rec.State == idempotency.StateDone) {
+				t.Errorf("round %d: Load(%s %s) = %v", round, k, rec.State, err)
+			}
+		}
+		r.Close()
+	}
+	if len(kept) < 500 {
+		t.Errorf("only %d calls were made", len(kept))
+	}
+}
+
+// writeForever is the process that is killed: it says what it has done.
+func writeForever(dir string) {
+	c := config(dir)
+	c.Entries = 0
+	s, err := Open(context.Background(), c)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	go func() { time.Sleep(time.Minute); os.Exit(1) }() // when nobody kills it
+	for w := range 8 {
+		go func() {
+			for n := 0; ; n++ {
+				k := fmt.Sprintf("%s-%d-%d", os.Getenv("SQLITE_TEST_ROUND"), w, n)
+				id := idempotency.ID{Tenant: "a", Key: k}
+				s.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "o", TTL: ttl, Request: &idempotency.Request{}}, start)
+				fmt.Println(k + " running")
+				s.Advance(context.Background(), id, idempotency.StateRunning, idempotency.StateDone, idempotency.Change{Now: start, Owner: "o"})
+				fmt.Println(k + " done")
+			}
+		}()
+	}
+	select {}
+}
