@@ -35,6 +35,8 @@ type rig struct {
 	peers sync.WaitGroup // connections of upstreams
 	dials atomic.Int32   // by the product, so far
 	stop  func()
+	end   func() // stops the app alone
+	kill  func() // ends all attempts at once
 
 	// Faults of our own side, set before the first call; nil: none.
 	lookup  func() error                     // asked before each name resolution
@@ -102,9 +104,20 @@ func newRig(t *testing.T, text string, prepare ...func(*app)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.start(cfg, t.TempDir(), prepare...)
+	return r
+}
+
+// start runs an app of this configuration over the rig's network.
+func (r *rig) start(cfg *config.Config, data string, prepare ...func(*app)) {
+	t := r.t
+	t.Helper()
+	r.kill = nil
 	hard, kill := context.WithCancel(t.Context())
+	r.kill = kill
+	var err error
 	r.app, err = newApp(hard, cfg, options{
-		data:    t.TempDir(),
+		data:    data,
 		log:     telemetry.NewLogger(r.log, slog.LevelInfo, "json", false),
 		listen:  r.net.Listen,
 		dial:    r.dialUpstream,
@@ -122,14 +135,16 @@ func newRig(t *testing.T, text string, prepare ...func(*app)) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.app.run(ctx, kill, environment{}) }()
-	r.stop = func() {
+	if r.stop == nil {
+		r.stop = func() { r.end() }
+	}
+	r.end = func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("run: %v", err)
 		}
 		r.app.close()
 	}
-	return r
 }
 
 // close drains and checks that nothing is left.

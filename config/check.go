@@ -75,6 +75,7 @@ func (c *Config) check() []Problem {
 	k.retries(&c.Retries)
 	k.limits(c)
 	k.breakers(&c.Breakers)
+	k.store(&c.Store)
 	k.idempotency(&c.Idempotency)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -125,6 +126,22 @@ func (c *checker) breakers(b *Breakers) {
 func (c *checker) idempotency(i *Idempotency) {
 	c.above("idempotency.ttl", i.TTL)
 	between(c, "idempotency.entries", i.Entries, 1, most)
+}
+
+// store checks where records are kept. Redis is a kind of a later version.
+func (c *checker) store(s *Store) {
+	if s.Kind == "redis" {
+		c.fail("store.kind", "redis is not in this version; memory and sqlite are")
+		return
+	}
+	c.oneOf("store.kind", s.Kind, "memory", "sqlite")
+	c.oneOf("store.durability", s.Durability, "full", "process")
+	switch {
+	case s.Kind == "sqlite" && s.Path == "":
+		c.fail("store.path", "sqlite needs a directory for its file; -data gives one as well")
+	case s.Kind == "memory" && s.Path != "":
+		c.fail("store.path", "memory keeps nothing in %s; kind: sqlite does", shorten(s.Path))
+	}
 }
 
 func (c *checker) retries(r *Retries) {
