@@ -10,7 +10,8 @@ import (
 	"retryproxy/idempotency"
 )
 
-var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+// start is far ahead: what the store sweeps by the clock has not expired.
+var start = time.Date(2126, 3, 4, 5, 6, 7, 0, time.UTC)
 
 const ttl = time.Hour
 
