@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"retryproxy/idempotency"
@@ -332,4 +333,25 @@ func TestCountsOfAFailedTransaction(t *testing.T) {
 	if st := r.Stats(); st.Records != 2 {
 		t.Errorf("Stats() = %d records, want 2", st.Records)
 	}
+}
+
+// Nobody has to ask: a record goes within seconds of its time.
+func TestSweepByTheClock(t *testing.T) {
+	c := config(t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{t, s}
+		r.reach(key("a", 0), idempotency.StateFree, 0, time.Now())
+		r.fresh(key("a", 1), time.Now())
+		time.Sleep(ttl - 1)
+		r.rows("records", 2)
+		time.Sleep(2 * sweepEvery)
+		r.rows("records", 1)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

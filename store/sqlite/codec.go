@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -40,43 +41,44 @@ func parseTime(s string) (time.Time, error) {
 type run struct {
 	CallID  string `json:"call_id"`
 	Started string `json:"started"`
-	Ended   string `json:"ended,omitempty"`
+	Ended   string `json:"ended"`
 	First   int    `json:"first"`
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason"`
 }
 
 type try struct {
 	N           int           `json:"n"`
-	Count       int           `json:"count,omitempty"`
+	Count       int           `json:"count"`
 	Started     string        `json:"started"`
 	Duration    time.Duration `json:"duration_ns"`
 	Host        string        `json:"host"`
-	Status      int           `json:"status,omitempty"`
+	Status      int           `json:"status"`
 	Class       string        `json:"class"`
 	Reason      string        `json:"reason"`
-	Basis       string        `json:"basis,omitempty"`
+	Basis       string        `json:"basis"`
 	Executed    string        `json:"executed"`
-	Detail      string        `json:"detail,omitempty"`
-	Delay       time.Duration `json:"delay_ns,omitempty"`
-	Cause       string        `json:"cause,omitempty"`
-	RetryAfter  time.Duration `json:"retry_after_ns,omitempty"`
-	HostFault   bool          `json:"host_fault,omitempty"`
-	Alive       bool          `json:"alive,omitempty"`
-	EgressFault bool          `json:"egress_fault,omitempty"`
-	Egress      string        `json:"egress,omitempty"`
-	Reused      bool          `json:"reused,omitempty"`
-	UpstreamID  string        `json:"upstream_id,omitempty"`
+	Detail      string        `json:"detail"`
+	Delay       time.Duration `json:"delay_ns"`
+	Cause       string        `json:"cause"`
+	RetryAfter  time.Duration `json:"retry_after_ns"`
+	HostFault   bool          `json:"host_fault"`
+	Alive       bool          `json:"alive"`
+	EgressFault bool          `json:"egress_fault"`
+	Egress      string        `json:"egress"`
+	Reused      bool          `json:"reused"`
+	UpstreamID  string        `json:"upstream_id"`
 }
 
+// Writing is on the way of every call and done by hand; reading is rare.
+
 func runsText(runs []idempotency.Run) string {
-	out := make([]run, len(runs))
-	for i, r := range runs {
-		out[i] = run{CallID: r.CallID, Started: timeText(r.Started), First: r.First, Reason: r.Reason}
-		if !r.Ended.IsZero() {
-			out[i].Ended = timeText(r.Ended)
-		}
+	out := make(object, 0, 128*len(runs)+2)
+	for i := range runs {
+		r := &runs[i]
+		out = append(out, ",{"...).text("call_id", r.CallID).time("started", r.Started).time("ended", r.Ended).
+			number("first", int64(r.First)).text("reason", r.Reason).end()
 	}
-	return jsonText(out)
+	return out.list()
 }
 
 func parseRuns(text string) ([]idempotency.Run, error) {
@@ -99,21 +101,67 @@ func parseRuns(text string) ([]idempotency.Run, error) {
 }
 
 func historyText(h attempt.History) string {
-	if len(h) == 0 {
-		return "[]"
-	}
-	out := make([]try, len(h))
+	out := make(object, 0, 384*len(h)+2)
 	for i := range h {
 		a, v := &h[i], &h[i].Verdict
-		out[i] = try{
-			N: a.N, Count: a.Count, Started: timeText(a.Started), Duration: a.Duration, Host: a.Host, Status: a.Status,
-			Class: v.Class.String(), Reason: v.Reason, Basis: string(v.Basis), Executed: v.Executed.String(),
-			Detail: a.Detail, Delay: a.Delay, Cause: a.Cause, RetryAfter: v.RetryAfter,
-			HostFault: v.HostFault, Alive: v.Alive, EgressFault: v.EgressFault,
-			Egress: a.Egress, Reused: a.Reused, UpstreamID: a.UpstreamID,
-		}
+		out = append(out, ",{"...).number("n", int64(a.N)).number("count", int64(a.Count)).time("started", a.Started).
+			number("duration_ns", int64(a.Duration)).text("host", a.Host).number("status", int64(a.Status)).
+			text("class", v.Class.String()).text("reason", v.Reason).text("basis", string(v.Basis)).text("executed", v.Executed.String()).
+			text("detail", a.Detail).number("delay_ns", int64(a.Delay)).text("cause", a.Cause).number("retry_after_ns", int64(v.RetryAfter)).
+			flag("host_fault", v.HostFault).flag("alive", v.Alive).flag("egress_fault", v.EgressFault).
+			text("egress", a.Egress).flag("reused", a.Reused).text("upstream_id", a.UpstreamID).end()
 	}
-	return jsonText(out)
+	return out.list()
+}
+
+// object is JSON in the making: a list of objects. Members that are zero are
+// left out.
+type object []byte
+
+func (o object) name(name string) object {
+	if o[len(o)-1] != '{' {
+		o = append(o, ',')
+	}
+	return append(append(append(o, '"'), name...), `":`...)
+}
+
+func (o object) text(name, value string) object {
+	if value == "" {
+		return o
+	}
+	return appendString(o.name(name), value)
+}
+
+func (o object) number(name string, n int64) object {
+	if n == 0 {
+		return o
+	}
+	return strconv.AppendInt(o.name(name), n, 10)
+}
+
+func (o object) flag(name string, on bool) object {
+	if !on {
+		return o
+	}
+	return append(o.name(name), "true"...)
+}
+
+func (o object) time(name string, t time.Time) object {
+	if t.IsZero() {
+		return o
+	}
+	return append(t.UTC().AppendFormat(append(o.name(name), '"'), layout), '"')
+}
+
+func (o object) end() object { return append(o, '}') }
+
+// list ends what began with a comma.
+func (o object) list() string {
+	if len(o) == 0 {
+		return "[]"
+	}
+	o[0] = '['
+	return string(append(o, ']'))
 }
 
 func parseHistory(text string) (attempt.History, error) {
@@ -154,14 +202,6 @@ func (t *try) attempt() (attempt.Attempt, error) {
 	}, err
 }
 
-func jsonText(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("bug: plain data that is no JSON: " + err.Error())
-	}
-	return string(text)
-}
-
 // What the tokens of the file may be.
 var (
 	states     = idempotency.States()
@@ -183,31 +223,29 @@ func token[T fmt.Stringer](name string, all []T) (T, error) {
 // fieldsText is a list of lines, [name, value] each. One that is not UTF-8 has
 // its bytes in base64 behind what a person can read.
 func fieldsText(f message.Fields) string {
-	if len(f) == 0 {
-		return "[]"
-	}
-	out := make([]byte, 0, 48*len(f))
+	out := make(object, 0, 48*len(f))
 	for i := range f {
-		out = append(out, ",["...)
-		out = appendString(out, f[i].Name)
-		out = append(out, ',')
+		out = append(appendString(append(out, ",["...), f[i].Name), ',')
 		out = appendString(out, f[i].Value)
 		if !utf8.ValidString(f[i].Name) || !utf8.ValidString(f[i].Value) {
 			out = fmt.Appendf(out, `,"%s","%s"`, base64.StdEncoding.EncodeToString([]byte(f[i].Name)), base64.StdEncoding.EncodeToString([]byte(f[i].Value)))
 		}
 		out = append(out, ']')
 	}
-	out[0] = '['
-	return string(append(out, ']'))
+	return out.list()
 }
 
 // appendString appends a JSON string. Nearly all need no escape.
-func appendString(out []byte, s string) []byte {
+func appendString(out object, s string) object {
 	special := func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= utf8.RuneSelf }
 	if strings.IndexFunc(s, special) < 0 {
 		return append(append(append(out, '"'), s...), '"')
 	}
-	return append(out, jsonText(s)...)
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("bug: a text that is no JSON: " + err.Error())
+	}
+	return append(out, text...)
 }
 
 func parseFields(text string) (message.Fields, error) {
