@@ -141,8 +141,12 @@ func benchClaim(n int64) idempotency.Claim {
 		Request: &idempotency.Request{
 			Mode: "forward", Scheme: "https", Authority: "gw-api.pinduoduo.com", Target: "/api/router?type=pdd.order.ship", Version: "HTTP/1.1", Body: make([]byte, 1024),
 			Fields: message.Fields{
-				{Name: "Host", Value: "gw-api.pinduoduo.com"}, {Name: "User-Agent", Value: "python-requests/2.31"}, {Name: "Accept", Value: "*/*"},
-				{Name: "Content-Type", Value: "application/json"}, {Name: "X-Idempotency-Key", Value: key}, {Name: "Authorization", Value: "Bearer 0123456789abcdef0123456789abcdef"},
+				{Name: "Host", Value: "gw-api.pinduoduo.com"},
+				{Name: "User-Agent", Value: "python-requests/2.31"},
+				{Name: "Accept", Value: "*/*"},
+				{Name: "Content-Type", Value: "application/json"},
+				{Name: "X-Idempotency-Key", Value: key},
+				{Name: "Authorization", Value: "Bearer 0123456789abcdef0123456789abcdef"},
 			},
 		},
 	}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"time"
 
 	"retryproxy/idempotency"
@@ -35,7 +34,7 @@ func (w *writer) victims(query string, args ...any) ([]victim, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
-	rows, err := st.Query(args...)
+	rows, err := st.QueryContext(unending, args...)
 	if err != nil {
 		return nil, w.fail(err)
 	}
@@ -88,7 +87,7 @@ func (w *writer) makeRoom(tenant string, now time.Time) error {
 		return nil
 	}
 	if w.tally.tenants == nil { // the bound came with Configure
-		if err := w.tally.countTenants(context.Background(), w.conn); err != nil {
+		if err := w.tally.countTenants(unending, w.conn); err != nil {
 			return w.fail(err)
 		}
 	}

@@ -52,8 +52,10 @@ func (r *row) identity() []any {
 	if rec.Credentials != [32]byte{} {
 		credentials = rec.Credentials[:]
 	}
-	return []any{timeText(rec.Created), rec.Owner, rec.Policy, rec.Labels.Shop, rec.Labels.ShopTier, rec.Labels.TaskType,
-		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials}
+	return []any{
+		timeText(rec.Created), rec.Owner, rec.Policy, rec.Labels.Shop, rec.Labels.ShopTier, rec.Labels.TaskType,
+		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials,
+	}
 }
 
 // first are the columns of a record that was just made. All others have the
@@ -67,17 +69,21 @@ func (r *row) first() []any {
 // life are all other columns of a record that runs again.
 func (r *row) life() []any {
 	rec := &r.rec
-	return append([]any{rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),
+	return append([]any{
+		rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),
 		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.TTL.String(), rec.Reason, rec.Executed.String(),
-		rec.ClientCount, rec.Attempts, runsText(rec.Runs), historyText(rec.History)}, r.marker()...)
+		rec.ClientCount, rec.Attempts, runsText(rec.Runs), historyText(rec.History),
+	}, r.marker()...)
 }
 
 // moved are the columns that Advance changes.
 func (r *row) moved() []any {
 	rec := &r.rec
-	return append([]any{rec.Owner, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
+	return append([]any{
+		rec.Owner, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
 		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.Reason, rec.Executed.String(),
-		rec.Attempts, runsText(rec.Runs), historyText(rec.History)}, r.marker()...)
+		rec.Attempts, runsText(rec.Runs), historyText(rec.History),
+	}, r.marker()...)
 }
 
 // marker are the columns about the answer.
@@ -199,8 +205,10 @@ func requestColumns(record int64, q *idempotency.Request) []any {
 	if q.Body != nil {
 		body = q.Body
 	}
-	return []any{record, q.Mode, q.Scheme, q.Authority, q.Target, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
-		q.Listener, q.Client, q.User, body}
+	return []any{
+		record, q.Mode, q.Scheme, q.Authority, q.Target, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
+		q.Listener, q.Client, q.User, body,
+	}
 }
 
 // ownAnswer is a copy of a, or a marker when it is too large to be kept.

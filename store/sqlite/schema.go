@@ -207,7 +207,7 @@ func step(ctx context.Context, db *sql.DB, text string, version int) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	if _, err := tx.ExecContext(ctx, text); err != nil {
 		return err
 	}
@@ -245,8 +245,10 @@ func (s *Store) backup(ctx context.Context, db *sql.DB, version int) error {
 var (
 	patience = "busy_timeout(2000)" // when a sqlite3 shell is busy with the file
 	looking  = []string{patience, "query_only(1)", "cache_size(-8192)"}
-	writing  = []string{patience, "journal_mode(WAL)", "foreign_keys(1)", "cache_size(-16384)", "temp_store(MEMORY)",
-		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"}
+	writing  = []string{
+		patience, "journal_mode(WAL)", "foreign_keys(1)", "cache_size(-16384)", "temp_store(MEMORY)",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)",
+	}
 )
 
 // connect opens the file. Nothing is read yet.

@@ -86,13 +86,13 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	s.setConfig(c)
 	// fdatasync is enough: it covers the size of a file. Where there is none,
 	// SQLite does what the system offers.
-	sqlite.Fdatasync(true)
+	_, _ = sqlite.Fdatasync(true)
 	if s.lock, err = lock(s.path + ".lock"); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.release()
+			_ = s.release()
 		}
 	}()
 	if err := s.prepareFile(ctx, steps); err != nil {

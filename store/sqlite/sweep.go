@@ -47,7 +47,7 @@ func (w *writer) sweepSome(now time.Time) (more bool) {
 	retired := w.each(expired, now, w.retire)
 	removed := w.each(gone, now, func(v *victim, _ time.Time) error { return w.remove(v) })
 	w.fit(now)
-	w.shrink(now)
+	_ = w.shrink(now) // an error ends the transaction
 	return w.vacuum() || retired == mostSwept || removed == mostSwept
 }
 
@@ -90,7 +90,7 @@ func (w *writer) fit(now time.Time) {
 		return
 	}
 	if err := w.evict(w.tally.rows-limit-1, 0, now); err != nil && !errors.Is(err, idempotency.ErrFull) {
-		w.fail(err)
+		_ = w.fail(err)
 	}
 }
 
@@ -101,10 +101,10 @@ func (w *writer) vacuum() bool {
 	for query, to := range map[string]*int{"PRAGMA page_count": &pages, "PRAGMA freelist_count": &free} {
 		st, err := w.prepared(query)
 		if err == nil {
-			err = st.QueryRow().Scan(to)
+			err = st.QueryRowContext(unending).Scan(to)
 		}
 		if err != nil {
-			w.fail(err)
+			_ = w.fail(err)
 			return false
 		}
 	}

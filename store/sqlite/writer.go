@@ -22,6 +22,9 @@ const (
 	sweepEvery   = time.Second
 )
 
+// unending is the context of the writer: its transactions belong to many callers.
+var unending = context.Background()
+
 var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
 
 // change is what a caller wants from the writer.
@@ -161,9 +164,8 @@ func (w *writer) apply(c *change) {
 
 // transaction runs changes and commits them, or none of them.
 func (w *writer) transaction(run func()) error {
-	ctx := context.Background() // a transaction belongs to many callers
 	if w.db == nil {
-		if err := w.reconnect(ctx); err != nil {
+		if err := w.reconnect(unending); err != nil {
 			err = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
 			w.health(err)
 			return err
@@ -174,7 +176,7 @@ func (w *writer) transaction(run func()) error {
 		run()
 	}
 	if w.broken == nil {
-		w.exec("COMMIT")
+		_ = w.exec("COMMIT") // broken says how it went
 	}
 	if w.broken != nil {
 		w.undo()
@@ -193,7 +195,7 @@ func (w *writer) undo() {
 	w.cache.Purge()
 	if e, ok := errors.AsType[*sqlite.Error](w.broken); ok && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_BUSY) {
 		// SQLite may have rolled back itself, then this says that there is nothing.
-		w.conn.ExecContext(context.Background(), "ROLLBACK")
+		_, _ = w.conn.ExecContext(unending, "ROLLBACK")
 	} else {
 		w.disconnect()
 	}
@@ -220,7 +222,7 @@ func (w *writer) result(query string, args ...any) (sql.Result, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
-	res, err := st.Exec(args...)
+	res, err := st.ExecContext(unending, args...)
 	if err != nil {
 		return nil, w.fail(err)
 	}
@@ -256,7 +258,7 @@ func (w *writer) prepared(query string) (*sql.Stmt, error) {
 	if st := w.stmts[query]; st != nil {
 		return st, nil
 	}
-	st, err := w.conn.PrepareContext(context.Background(), query)
+	st, err := w.conn.PrepareContext(unending, query)
 	if err == nil {
 		w.stmts[query] = st
 	}
@@ -285,7 +287,7 @@ func (w *writer) disconnect() {
 	for _, st := range w.stmts {
 		st.Close()
 	}
-	w.conn.Close() // it may be gone already
+	_ = w.conn.Close() // it may be gone already
 	if err := w.db.Close(); err != nil {
 		w.store.bounds().Log("store: a connection did not close", "error", err)
 	}
@@ -301,7 +303,7 @@ func (w *writer) find(id idempotency.ID) (*row, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
-	r, err := scanRow(st.QueryRow(id.Tenant, id.Key))
+	r, err := scanRow(st.QueryRowContext(unending, id.Tenant, id.Key))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil
