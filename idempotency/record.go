@@ -80,6 +80,19 @@ type Answer struct {
 	Stored time.Time // for Age
 }
 
+// Size is how many bytes a store keeps of the answer: fields and body; 0 for a
+// marker and for nil.
+func (a *Answer) Size() int64 {
+	if a == nil || !a.Kept {
+		return 0
+	}
+	n := len(a.Body)
+	for i := range a.Fields {
+		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
+	}
+	return int64(n)
+}
+
 // Expired says that the record has outlived its time at now: its key is new
 // again. A call that is not over never expires.
 func (r *Record) Expired(now time.Time) bool {

@@ -148,8 +148,14 @@ func (a *answer) gather() (end bool, err error) {
 	}
 	n, err := readSome(a.res.Body, space)
 	a.seal(at, n)
-	if a.mode == sized {
-		if a.left -= int64(n); a.left == 0 {
+	return a.mode.ends(&a.left, n, err)
+}
+
+// ends says whether a content is complete after n more bytes and err; left is
+// what a sized one still lacks.
+func (m mode) ends(left *int64, n int, err error) (end bool, _ error) {
+	if m == sized {
+		if *left -= int64(n); *left == 0 {
 			return true, nil
 		}
 		if err == io.EOF {

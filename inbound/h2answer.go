@@ -2,7 +2,6 @@ package inbound
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/textproto"
@@ -149,18 +148,7 @@ func (a *h2answer) pass(p []byte) (end bool, err error) {
 			return false, err
 		}
 	}
-	if a.mode == sized {
-		if a.left -= int64(n); a.left == 0 {
-			return true, nil
-		}
-		if err == io.EOF {
-			return true, io.ErrUnexpectedEOF
-		}
-	}
-	if err == io.EOF {
-		return true, nil
-	}
-	return false, err
+	return a.mode.ends(&a.left, n, err)
 }
 
 func (a *h2answer) write(p []byte) (err error) {

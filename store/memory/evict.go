@@ -54,7 +54,7 @@ func (s *Store) putLocked(e *entry, rec idempotency.Record) {
 	s.states[before]--
 	s.states[rec.State]++
 	e.rec = rec
-	size := answerSize(rec.Answer)
+	size := rec.Answer.Size()
 	s.bytes += size - e.size
 	e.size = size
 	e.links[byCause].drop(byCause)

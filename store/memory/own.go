@@ -35,7 +35,7 @@ func ownAttempts(h attempt.History, n int, host string) {
 
 // ownAnswer is a copy of a, or a marker when it is too large to be kept.
 func (s *Store) ownAnswer(a *idempotency.Answer) *idempotency.Answer {
-	if c := s.bounds(); !a.Kept || len(a.Body) > c.MaxResponse || answerSize(a) > c.Bytes {
+	if c := s.bounds(); !a.Kept || len(a.Body) > c.MaxResponse || a.Size() > c.Bytes {
 		return marker(a)
 	}
 	own := *a
@@ -52,18 +52,6 @@ func (s *Store) ownAnswer(a *idempotency.Answer) *idempotency.Answer {
 // marker is what is left of an answer that is not kept.
 func marker(a *idempotency.Answer) *idempotency.Answer {
 	return &idempotency.Answer{Status: a.Status, Reason: strings.Clone(a.Reason), Stored: a.Stored}
-}
-
-// answerSize is what an answer counts against Config.Bytes.
-func answerSize(a *idempotency.Answer) int64 {
-	if a == nil || !a.Kept {
-		return 0
-	}
-	n := len(a.Body)
-	for i := range a.Fields {
-		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
-	}
-	return int64(n)
 }
 
 // pack copies all texts into one allocation.

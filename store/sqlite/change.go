@@ -171,7 +171,7 @@ func (w *writer) storeAnswer(r *row) (err error) {
 	if a == nil || !a.Kept {
 		return nil
 	}
-	r.bytes = answerSize(a)
+	r.bytes = a.Size()
 	r.answer, err = w.inserted(insertAnswer, r.id, fieldsText(a.Fields), a.Body)
 	return err
 }

@@ -213,7 +213,7 @@ func requestColumns(record int64, q *idempotency.Request) []any {
 
 // ownAnswer is a copy of a, or a marker when it is too large to be kept.
 func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && answerSize(a) > c.Bytes {
+	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && a.Size() > c.Bytes {
 		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
 	}
 	own := *a
@@ -231,16 +231,4 @@ func ownRequest(q *idempotency.Request) *idempotency.Request {
 	own.Fields, own.Trailers = q.Fields.Clone(0), q.Trailers.Clone(0)
 	own.Body = bytes.Clone(q.Body)
 	return &own
-}
-
-// answerSize is what an answer counts against Config.Bytes.
-func answerSize(a *idempotency.Answer) int64 {
-	if a == nil || !a.Kept {
-		return 0
-	}
-	n := len(a.Body)
-	for i := range a.Fields {
-		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
-	}
-	return int64(n)
 }
