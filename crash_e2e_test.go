@@ -1,0 +1,525 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crashConfig: every kind of wait is short. The host of blind never sees a key,
+// so there nothing makes a repeat safe.
+const crashConfig = `
+listen: {proxy: "127.0.0.1:0", admin: ""}
+retry_limits: {global: off, task_type: off, shop: off}
+breakers: {host: {consecutive_failures: 10, open: 20ms, open_max: 50ms}}
+retry_policies:
+  - {name: blind, match: {host: "%s"}, forward_headers: []}
+  - {name: default, max_retries: 6, base_delay: 10ms, max_delay: 100ms, safe: auto, per_try_timeout: 3s, deadline: 5s}
+`
+
+const (
+	crashClients = 8
+	crashBound   = 30 * time.Second // from the last start to the last final answer
+)
+
+// TestE2EKillAtAnyInstant kills the process again and again, at random instants,
+// starting included, under a steady load of keyed orders: none is lost, none is
+// made twice, none hangs. RETRYPROXY_KILLS and RETRYPROXY_SEED choose another run.
+func TestE2EKillAtAnyInstant(t *testing.T) {
+	kills, seed := setting(t, "RETRYPROXY_KILLS", 30), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
+	t.Logf("RETRYPROXY_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
+	honours, blind := newSeller(t, seed, true), newSeller(t, seed, false)
+	v := newVictim(t, blind.host)
+	load := newBuyers(v, seed, honours, blind)
+
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	for range kills {
+		v.start()
+		if random.IntN(6) > 0 {
+			v.serve()
+		}
+		v.killAfter(time.Duration(random.Int64N(int64(350 * time.Millisecond))))
+	}
+	v.start()
+	v.serve()
+	load.finish()
+	load.check()
+	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
+	v.end()
+}
+
+func setting(t *testing.T, name string, otherwise int64) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(cmp.Or(os.Getenv(name), strconv.FormatInt(otherwise, 10)), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// victim is the binary on one data directory, run after run.
+type victim struct {
+	t          *testing.T
+	path       string
+	file, data string
+	cmd        *exec.Cmd
+	log        *lockedBuffer
+	addr       chan string // where it listens, once it does
+	ended      chan struct{}
+	early      int // kills before it listened
+
+	mu sync.Mutex
+	up chan struct{} // closed while it listens
+	at *url.URL
+}
+
+func newVictim(t *testing.T, blind string) *victim {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	v := &victim{t: t, path: path, file: filepath.Join(dir, "c.yaml"), data: filepath.Join(dir, "data"), up: make(chan struct{})}
+	if err := os.WriteFile(v.file, fmt.Appendf(nil, crashConfig, blind), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(v.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if v.cmd != nil && v.cmd.Process != nil {
+			_ = v.cmd.Process.Kill()
+			<-v.ended
+		}
+	})
+	return v
+}
+
+// start begins a run and does not wait for anything.
+func (v *victim) start() {
+	v.t.Helper()
+	v.cmd, v.log = exec.Command(v.path, "serve", "-config", v.file, "-data", v.data), &lockedBuffer{}
+	v.cmd.Stderr = v.log
+	out, err := v.cmd.StdoutPipe()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if err := v.cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+	addr, ended, cmd := make(chan string, 1), make(chan struct{}), v.cmd
+	v.addr, v.ended = addr, ended
+	go func() { // ends with the process
+		defer close(ended)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			if m := proxyLine.FindStringSubmatch(in.Text()); m != nil {
+				addr <- m[1]
+			}
+		}
+		_ = cmd.Wait()
+	}()
+}
+
+// serve waits until it listens, and lets the clients in.
+func (v *victim) serve() {
+	v.t.Helper()
+	select {
+	case addr := <-v.addr:
+		v.mu.Lock()
+		v.at = &url.URL{Scheme: "http", Host: addr}
+		close(v.up)
+		v.mu.Unlock()
+	case <-v.ended:
+		v.t.Fatalf("it does not start again: %s", v.log)
+	case <-time.After(crashBound):
+		v.t.Fatalf("it does not start within %v: %s", crashBound, v.log)
+	}
+}
+
+// killAfter ends the run with SIGKILL; it may not end by itself before.
+func (v *victim) killAfter(d time.Duration) {
+	v.t.Helper()
+	select {
+	case <-time.After(d):
+	case <-v.ended:
+		v.t.Fatalf("it ended by itself: %s", v.log)
+	}
+	if err := v.cmd.Process.Kill(); err != nil {
+		v.t.Fatal(err)
+	}
+	<-v.ended
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.at == nil {
+		v.early++
+		return
+	}
+	v.at, v.up = nil, make(chan struct{})
+}
+
+// end drains the last run.
+func (v *victim) end() {
+	v.t.Helper()
+	_ = v.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-v.ended:
+	case <-time.After(crashBound):
+		v.t.Fatalf("it does not end: %s", v.log)
+	}
+	if code := v.cmd.ProcessState.ExitCode(); code != 0 {
+		v.t.Errorf("exit code = %d, want 0; log: %s", code, v.log)
+	}
+}
+
+// serving waits until it listens, and says where; nil: ctx ended.
+func (v *victim) serving(ctx context.Context) *url.URL {
+	for {
+		v.mu.Lock()
+		at, up := v.at, v.up
+		v.mu.Unlock()
+		if at != nil {
+			return at
+		}
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// seller is an upstream that sells and is often in trouble.
+type seller struct {
+	host    string
+	url     string
+	honours bool // a key never makes two orders
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	sold     map[string]*sale  // by the order's text
+	byKey    map[string]string // the receipt a key has
+	receipts int
+	cut      int // requests whose connection ended before the answer
+}
+
+// sale is what the shop saw of an order.
+type sale struct {
+	requests, effects int
+	begun             bool // a request came to an end that nobody may repeat
+	again             int  // requests after that
+}
+
+// newSeller starts a shop that ends with the test.
+func newSeller(t *testing.T, seed int64, honours bool) *seller {
+	s := &seller{honours: honours, random: rand.New(rand.NewPCG(uint64(seed), 1)), sold: map[string]*sale{}, byKey: map[string]string{}}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url, s.host = server.URL, strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+// ServeHTTP plays one of: 503, 503 with Retry-After, reset before or after the
+// order is made, 201; any of them at once or slowly.
+func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the proxy was killed before it had sent the whole order
+	}
+	play, before, after := s.take(string(text))
+	<-time.After(before)
+	if play < 22 {
+		if s.lost(r, string(text)) {
+			return
+		}
+		if play < 1 {
+			w.Header().Set("Retry-After", "1")
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	receipt := ""
+	if play >= 28 {
+		receipt = s.sell(string(text), r.Header.Get("X-Idempotency-Key"))
+	}
+	s.close(string(text))
+	<-time.After(after)
+	if s.lost(r, string(text)) {
+		return
+	}
+	if play < 34 {
+		cutOff(w)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprint(w, receipt)
+}
+
+// take books a request and says what becomes of it.
+func (s *seller) take(text string) (play int, before, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.sold[text]
+	if o == nil {
+		o = &sale{}
+		s.sold[text] = o
+	}
+	o.requests++
+	if o.begun {
+		o.again++
+	}
+	if s.random.IntN(3) == 0 {
+		before = time.Duration(s.random.Int64N(int64(150 * time.Millisecond)))
+		after = time.Duration(s.random.Int64N(int64(150 * time.Millisecond)))
+	}
+	return s.random.IntN(100), before, after
+}
+
+// sell makes the order, once for each key that is honoured.
+func (s *seller) sell(text, key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.honours && key != "" && s.byKey[key] != "" {
+		return s.byKey[key]
+	}
+	s.receipts++
+	s.sold[text].effects++
+	receipt := fmt.Sprintf("receipt %d for %s", s.receipts, text)
+	if s.honours {
+		s.byKey[key] = receipt
+	}
+	return receipt
+}
+
+// close notes that this request was more than "not now".
+func (s *seller) close(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sold[text].begun = true
+}
+
+// lost says whether the proxy is gone: it cannot know what came of the request.
+func (s *seller) lost(r *http.Request, text string) bool {
+	if r.Context().Err() == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut++
+	s.sold[text].begun = true
+	return true
+}
+
+// cutOff ends the connection without an answer.
+func cutOff(w http.ResponseWriter) {
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	_ = c.(*net.TCPConn).SetLinger(0)
+	_ = c.Close()
+}
+
+func (s *seller) sale(text string) sale {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.sold[text]; o != nil {
+		return *o
+	}
+	return sale{}
+}
+
+// buyers are a number of clients that order until they are told to stop.
+type buyers struct {
+	v      *victim
+	stop   atomic.Bool
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	http   *http.Client
+
+	mu     sync.Mutex
+	orders []*order
+}
+
+// order is one key and what its client heard at last.
+type order struct {
+	shop  *seller
+	key   string
+	text  string
+	asked int
+	final answered
+	err   error // of the last request
+}
+
+func newBuyers(v *victim, seed int64, honours, blind *seller) *buyers {
+	l := &buyers{v: v}
+	l.ctx, l.cancel = context.WithCancel(v.t.Context())
+	through := func(r *http.Request) (*url.URL, error) {
+		if at := v.serving(r.Context()); at != nil {
+			return at, nil
+		}
+		return nil, context.Cause(r.Context())
+	}
+	l.http = &http.Client{Transport: &http.Transport{Proxy: through, DisableKeepAlives: true}}
+	for i := range crashClients {
+		random := rand.New(rand.NewPCG(uint64(seed), uint64(2+i)))
+		l.done.Go(func() {
+			for n := 0; !l.stop.Load(); n++ {
+				o := &order{shop: honours, key: fmt.Sprintf("k-%d-%d", i, n)}
+				if random.IntN(3) == 0 {
+					o.shop = blind
+				}
+				o.text = "order of " + o.key
+				l.mu.Lock()
+				l.orders = append(l.orders, o)
+				l.mu.Unlock()
+				l.insist(o, random)
+			}
+		})
+	}
+	v.t.Cleanup(func() { l.stop.Store(true); l.cancel(); l.done.Wait() })
+	return l
+}
+
+// insist repeats an order until its answer is final. Some clients have little
+// patience.
+func (l *buyers) insist(o *order, random *rand.Rand) {
+	for l.ctx.Err() == nil {
+		patience := crashBound
+		if random.IntN(5) == 0 {
+			patience = time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, patience)
+		o.asked++
+		a, err := l.send(ctx, o)
+		cancel()
+		o.final, o.err = a, err
+		if err == nil && isFinal(a) {
+			return
+		}
+		select {
+		case <-time.After(time.Duration(random.Int64N(int64(30 * time.Millisecond)))):
+		case <-l.ctx.Done():
+		}
+	}
+}
+
+// isFinal: repeating the request cannot change its answer.
+func isFinal(a answered) bool {
+	switch a.status {
+	case 502, 503, 504:
+		return false
+	case 409:
+		return a.header.Get("X-Retry-Reason") != "key_busy"
+	}
+	return true
+}
+
+func (l *buyers) send(ctx context.Context, o *order) (answered, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", o.shop.url+"/orders", strings.NewReader(o.text))
+	if err != nil {
+		return answered{}, err
+	}
+	req.Header.Set("X-Idempotency-Key", o.key)
+	res, err := l.http.Do(req)
+	if err != nil {
+		return answered{}, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answered{res.StatusCode, res.Header, string(body)}, err
+}
+
+// finish takes no further orders and waits for the answers of all that began.
+func (l *buyers) finish() {
+	l.v.t.Helper()
+	l.stop.Store(true)
+	late := time.AfterFunc(crashBound, l.cancel)
+	l.done.Wait()
+	if !late.Stop() {
+		l.v.t.Errorf("calls are stuck %v after the last start; log: %s", crashBound, l.v.log)
+	}
+}
+
+// check asks for every order once more and compares what its client heard with
+// what its shop did.
+func (l *buyers) check() {
+	work := make(chan *order)
+	var done sync.WaitGroup
+	for range crashClients {
+		done.Go(func() {
+			for o := range work {
+				if fault := l.fault(o); fault != "" {
+					l.v.t.Errorf("%s (honours keys: %v): %s; its client asked %d times and heard %d %s %q %v; its shop saw %+v",
+						o.key, o.shop.honours, fault, o.asked, o.final.status, o.final.header.Get("X-Retry-Reason"), o.final.body, o.err, o.shop.sale(o.text))
+				}
+			}
+		})
+	}
+	for _, o := range l.orders {
+		work <- o
+	}
+	close(work)
+	done.Wait()
+}
+
+// fault says what is wrong with an order; empty: nothing.
+func (l *buyers) fault(o *order) string {
+	before := o.shop.sale(o.text)
+	again, err := l.send(l.v.t.Context(), o)
+	after := o.shop.sale(o.text)
+	inDoubt := o.final.status == 409 && o.final.header.Get("X-Retry-Reason") == "in_doubt"
+	switch {
+	case o.err != nil || !isFinal(o.final):
+		return "stuck"
+	case err != nil:
+		return "the repeat failed: " + err.Error()
+	case after.effects > 1:
+		return "made twice"
+	case !o.shop.honours && after.again > 0:
+		return "sent again though it may have been executed"
+	case after.requests != before.requests:
+		return "the repeat went upstream"
+	case again.status != o.final.status || o.final.status == 201 && again.body != o.final.body:
+		return fmt.Sprintf("the repeat got %d %s %q", again.status, again.header.Get("X-Retry-Reason"), again.body)
+	case o.final.status == 201 && (after.effects != 1 || again.header.Get("Idempotency-Replayed") != "true"):
+		return fmt.Sprintf("acknowledged, want one effect and a replay, got %v", again.header)
+	case o.final.status != 201 && (o.shop.honours || !inDoubt):
+		return "an end that nothing explains"
+	}
+	return ""
+}
+
+// tally is for the reader of a log.
+func (l *buyers) tally() string {
+	count := map[string]int{}
+	for _, o := range l.orders {
+		count[fmt.Sprintf("%d honours=%v", o.final.status, o.shop.honours)]++
+		count["asked"] += o.asked
+		if s := o.shop.sale(o.text); s.requests > 1 {
+			count["repeated upstream"]++
+		}
+		count["cut"] = max(count["cut"], o.shop.cut)
+	}
+	return fmt.Sprint(count)
+}
