@@ -37,8 +37,9 @@ retry_policies:
 `
 
 const (
-	crashClients = 8
-	crashBound   = 30 * time.Second // from the last start to the last final answer
+	crashClients  = 8
+	crashBound    = 30 * time.Second       // from the last start to the last final answer
+	crashPatience = 300 * time.Millisecond // for a moment to kill at
 )
 
 // TestE2EKillAtAnyInstant kills the process again and again, at random instants,
@@ -47,8 +48,9 @@ const (
 func TestE2EKillAtAnyInstant(t *testing.T) {
 	kills, seed := setting(t, "RETRYPROXY_KILLS", 30), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
 	t.Logf("RETRYPROXY_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
-	honours, blind := newSeller(t, seed, true), newSeller(t, seed, false)
-	v := newVictim(t, blind.host)
+	v := newVictim(t)
+	honours, blind := newSeller(v, seed, true), newSeller(v, seed, false)
+	v.configure(blind.host)
 	load := newBuyers(v, seed, honours, blind)
 
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -57,7 +59,7 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 		if random.IntN(6) > 0 {
 			v.serve()
 		}
-		v.killAfter(time.Duration(random.Int64N(int64(350 * time.Millisecond))))
+		v.killAfter(time.Duration(random.Int64N(int64(350*time.Millisecond))), moment(random.IntN(2*int(moments))))
 	}
 	v.start()
 	v.serve()
@@ -66,6 +68,17 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
 	v.end()
 }
+
+// moment is an instant at which a kill is most likely to find a gap.
+type moment int
+
+const (
+	arrived moment = iota // a seller has the order, and has done nothing
+	sold                  // a seller has made it, and has not answered
+	told                  // a seller has answered
+	heard                 // a client has its final answer
+	moments               // from here on: no event, the clock rules
+)
 
 func setting(t *testing.T, name string, otherwise int64) int64 {
 	t.Helper()
@@ -85,14 +98,15 @@ type victim struct {
 	log        *lockedBuffer
 	addr       chan string // where it listens, once it does
 	ended      chan struct{}
-	early      int // kills before it listened
+	early      int                                 // kills before it listened
+	doomed     [moments]atomic.Pointer[os.Process] // what dies when the moment comes
 
 	mu sync.Mutex
 	up chan struct{} // closed while it listens
 	at *url.URL
 }
 
-func newVictim(t *testing.T, blind string) *victim {
+func newVictim(t *testing.T) *victim {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -100,9 +114,6 @@ func newVictim(t *testing.T, blind string) *victim {
 	}
 	dir := t.TempDir()
 	v := &victim{t: t, path: path, file: filepath.Join(dir, "c.yaml"), data: filepath.Join(dir, "data"), up: make(chan struct{})}
-	if err := os.WriteFile(v.file, fmt.Appendf(nil, crashConfig, blind), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(v.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +124,13 @@ func newVictim(t *testing.T, blind string) *victim {
 		}
 	})
 	return v
+}
+
+func (v *victim) configure(blind string) {
+	v.t.Helper()
+	if err := os.WriteFile(v.file, fmt.Appendf(nil, crashConfig, blind), 0o600); err != nil {
+		v.t.Fatal(err)
+	}
 }
 
 // start begins a run and does not wait for anything.
@@ -156,18 +174,28 @@ func (v *victim) serve() {
 	}
 }
 
-// killAfter ends the run with SIGKILL; it may not end by itself before.
-func (v *victim) killAfter(d time.Duration) {
+// killAfter ends the run with SIGKILL after d, or at the next m from then on; it
+// may not end by itself before.
+func (v *victim) killAfter(d time.Duration, m moment) {
 	v.t.Helper()
 	select {
 	case <-time.After(d):
 	case <-v.ended:
 		v.t.Fatalf("it ended by itself: %s", v.log)
 	}
-	if err := v.cmd.Process.Kill(); err != nil {
-		v.t.Fatal(err)
+	if m < moments {
+		v.doomed[m].Store(v.cmd.Process)
+		select {
+		case <-time.After(crashPatience):
+		case <-v.ended:
+		}
+		v.doomed[m].Store(nil)
 	}
+	_ = v.cmd.Process.Kill() // the moment may have come
 	<-v.ended
+	if v.cmd.ProcessState.ExitCode() != -1 {
+		v.t.Fatalf("it ended by itself: %s", v.log)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.at == nil {
@@ -175,6 +203,13 @@ func (v *victim) killAfter(d time.Duration) {
 		return
 	}
 	v.at, v.up = nil, make(chan struct{})
+}
+
+// comes says that it is m now.
+func (v *victim) comes(m moment) {
+	if p := v.doomed[m].Swap(nil); p != nil {
+		_ = p.Kill()
+	}
 }
 
 // end drains the last run.
@@ -210,9 +245,9 @@ func (v *victim) serving(ctx context.Context) *url.URL {
 
 // seller is an upstream that sells and is often in trouble.
 type seller struct {
-	host    string
-	url     string
-	honours bool // a key never makes two orders
+	v         *victim
+	url, host string
+	honours   bool // a key never makes two orders
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -230,10 +265,10 @@ type sale struct {
 }
 
 // newSeller starts a shop that ends with the test.
-func newSeller(t *testing.T, seed int64, honours bool) *seller {
-	s := &seller{honours: honours, random: rand.New(rand.NewPCG(uint64(seed), 1)), sold: map[string]*sale{}, byKey: map[string]string{}}
+func newSeller(v *victim, seed int64, honours bool) *seller {
+	s := &seller{v: v, honours: honours, random: rand.New(rand.NewPCG(uint64(seed), 1)), sold: map[string]*sale{}, byKey: map[string]string{}}
 	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
+	v.t.Cleanup(server.Close)
 	s.url, s.host = server.URL, strings.TrimPrefix(server.URL, "http://")
 	return s
 }
@@ -246,6 +281,7 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the proxy was killed before it had sent the whole order
 	}
 	play, before, after := s.take(string(text))
+	s.v.comes(arrived)
 	<-time.After(before)
 	if play < 22 {
 		if s.lost(r, string(text)) {
@@ -262,6 +298,7 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		receipt = s.sell(string(text), r.Header.Get("X-Idempotency-Key"))
 	}
 	s.close(string(text))
+	s.v.comes(sold)
 	<-time.After(after)
 	if s.lost(r, string(text)) {
 		return
@@ -270,8 +307,11 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cutOff(w)
 		return
 	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(receipt))) // so that it is whole when flushed
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, receipt)
+	_ = http.NewResponseController(w).Flush()
+	s.v.comes(told)
 }
 
 // take books a request and says what becomes of it.
@@ -415,6 +455,7 @@ func (l *buyers) insist(o *order, random *rand.Rand) {
 		cancel()
 		o.final, o.err = a, err
 		if err == nil && isFinal(a) {
+			l.v.comes(heard)
 			return
 		}
 		select {
