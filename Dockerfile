@@ -11,13 +11,16 @@ RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /out/retryproxy . \
- && mkdir /out/tmp
+ && mkdir /out/tmp /out/data
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build --chown=65532:65532 /out/tmp /tmp
+COPY --from=build --chown=65532:65532 /out/data /data
 COPY --from=build /out/retryproxy /retryproxy
 USER 65532:65532
+# Keyed calls that survive the container, and the CA: serve -data /data
+VOLUME /data
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/retryproxy", "health"]
 ENTRYPOINT ["/retryproxy"]

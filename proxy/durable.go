@@ -188,6 +188,8 @@ func (x *exchange) leaveIt() {
 	x.outcome.decision = Decision{Do: Stop, Reason: "parked", At: now.Add(time.Second)}
 	x.outcome.result = "rejected"
 	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
-	x.answerOwn(&problem{status: own["parked"], reason: "parked", at: x.outcome.decision.At,
-		detail: "this proxy is shutting down; the call goes on when it is back. Ask again with the same key"})
+	x.answerOwn(&problem{
+		status: own["parked"], reason: "parked", at: x.outcome.decision.At,
+		detail: "this proxy is shutting down; the call goes on when it is back. Ask again with the same key",
+	})
 }
