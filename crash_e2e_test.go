@@ -63,6 +63,7 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 	}
 	v.start()
 	v.serve()
+	load.calm(200)
 	load.finish()
 	load.check()
 	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
@@ -396,6 +397,7 @@ type buyers struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	http   *http.Client
+	heard  chan struct{} // a final answer
 
 	mu     sync.Mutex
 	orders []*order
@@ -412,7 +414,7 @@ type order struct {
 }
 
 func newBuyers(v *victim, seed int64, honours, blind *seller) *buyers {
-	l := &buyers{v: v}
+	l := &buyers{v: v, heard: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(v.t.Context())
 	through := func(r *http.Request) (*url.URL, error) {
 		if at := v.serving(r.Context()); at != nil {
@@ -442,12 +444,12 @@ func newBuyers(v *victim, seed int64, honours, blind *seller) *buyers {
 }
 
 // insist repeats an order until its answer is final. Some clients have little
-// patience.
+// patience, some so little that they leave while the order is being recorded.
 func (l *buyers) insist(o *order, random *rand.Rand) {
 	for l.ctx.Err() == nil {
 		patience := crashBound
-		if random.IntN(5) == 0 {
-			patience = time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+		if random.IntN(3) == 0 {
+			patience = time.Duration(random.Int64N(int64(200*time.Millisecond)) >> random.IntN(8))
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, patience)
 		o.asked++
@@ -456,6 +458,10 @@ func (l *buyers) insist(o *order, random *rand.Rand) {
 		o.final, o.err = a, err
 		if err == nil && isFinal(a) {
 			l.v.comes(heard)
+			select {
+			case l.heard <- struct{}{}:
+			default: // nobody counts yet
+			}
 			return
 		}
 		select {
@@ -489,6 +495,20 @@ func (l *buyers) send(ctx context.Context, o *order) (answered, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	return answered{res.StatusCode, res.Header, string(body)}, err
+}
+
+// calm waits for the answers to n orders.
+func (l *buyers) calm(n int) {
+	l.v.t.Helper()
+	late := time.After(crashBound)
+	for range n {
+		select {
+		case <-l.heard:
+		case <-late:
+			l.v.t.Errorf("less than %d orders had an answer %v after the last start", n, crashBound)
+			return
+		}
+	}
 }
 
 // finish takes no further orders and waits for the answers of all that began.

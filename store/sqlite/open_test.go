@@ -235,6 +235,25 @@ func TestCallerWhoGivesUp(t *testing.T) {
 	if got, err := r.claim(key("a", 1), start); got != idempotency.Fresh || err != nil {
 		t.Errorf("Begin afterwards = %v, %v, want fresh", got, err)
 	}
+	if _, err := r.Get(t.Context(), key("a", 0), start); !errors.Is(err, idempotency.ErrNotFound) {
+		t.Errorf("Get of what nobody waited for = %v, want ErrNotFound", err)
+	}
+}
+
+// A change that is being written has an owner: its caller learns of it, though he
+// wanted to leave. Else a key would be in use for ever, by nobody.
+func TestCallerWhoGivesUpTooLate(t *testing.T) {
+	r := newRig(t, 0, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := r.submit(ctx, func(w *writer) error {
+		cancel()
+		_, err := w.begin(idempotency.Claim{ID: key("a", 0), Owner: "o"}, start)
+		return err
+	})
+	if err != nil {
+		t.Errorf("submit = %v, want what came of it", err)
+	}
+	r.want(key("a", 0), "running")
 }
 
 func TestCloseAppliesWhatWaits(t *testing.T) {

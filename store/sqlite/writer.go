@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -29,12 +30,15 @@ var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
 
 // change is what a caller wants from the writer.
 type change struct {
+	taken atomic.Bool         // by the writer, or back by a caller who gave up
 	apply func(*writer) error // in the transaction; may be tried once only
 	err   error
 	done  chan struct{}
 }
 
-// submit has a change applied and waits for its commit.
+// submit has a change applied and waits for its commit. A caller who gives up
+// takes the change back; one that the writer has begun is waited for: what was
+// written must not be unknown to the only one who goes on with it.
 func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
 	c := &change{apply: apply, done: make(chan struct{})}
 	select {
@@ -53,7 +57,19 @@ func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return gaveUp(ctx)
+		if c.taken.CompareAndSwap(false, true) {
+			return gaveUp(ctx)
+		}
+	case <-s.ended:
+	}
+	return s.outcome(c)
+}
+
+// outcome waits for the end of a change that cannot be taken back.
+func (s *Store) outcome(c *change) error {
+	select {
+	case <-c.done:
+		return c.err
 	case <-s.ended:
 	}
 	select {
@@ -159,7 +175,9 @@ func (w *writer) together(first *change) {
 }
 
 func (w *writer) apply(c *change) {
-	c.err = c.apply(w)
+	if c.taken.CompareAndSwap(false, true) {
+		c.err = c.apply(w)
+	}
 }
 
 // transaction runs changes and commits them, or none of them.
