@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"retryproxy/config"
@@ -100,6 +101,36 @@ func TestRestartAfterAKill(t *testing.T) {
 			}, patches(plain, []string{"idempotency: {ttl: 1h}", "upgrade_to_https: []\nidempotency: {ttl: 1h}"})...)
 		})
 	}
+}
+
+// Where the configuration of the next process has no way for a call whose attempt
+// was in flight, its key is in doubt all the same, not free.
+func TestRestartAfterAKillWithoutAWay(t *testing.T) {
+	dir := t.TempDir()
+	text := strings.ReplaceAll(caseConfig, "idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}\nstore: {kind: sqlite, path: '"+dir+"', durability: process}")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, text)
+		restart := func(text string) {
+			r.kill()
+			r.end()
+			cfg, err := config.Parse("test.yaml", []byte(text), config.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start(cfg, t.TempDir())
+			rest(time.Second)
+		}
+		u := r.upstream("u1.test:80", silent, answer(201, "order 1"))
+		r.async(func() reply { return r.post("http://u1.test/", "{}", keyed) })
+		rest(100 * time.Millisecond)
+		restart(text + "egress_default: deny\n")
+		restart(text)
+		got := r.post("http://u1.test/", "{}", keyed)
+		r.want(got, 409, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "in_doubt")
+		r.wantHeader(got, "X-Retry-Executed", "maybe")
+		r.close()
+	})
 }
 
 // The client of a durable call may leave: the call goes on, and the next request

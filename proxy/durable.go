@@ -82,24 +82,41 @@ func (p *Proxy) Wait(ctx context.Context) error {
 
 // goOn is the path of a call whose process ended.
 func (p *Proxy) goOn(rec *idempotency.Record, request *idempotency.Request) {
-	if request == nil {
+	kept := request != nil
+	if !kept {
 		request = &idempotency.Request{Mode: "forward", Scheme: "http", Authority: rec.Host, Target: rec.Path, Version: "1.1"}
 	}
 	x := p.resumedExchange(rec, request)
 	defer x.finish()
 	r := x.understandAgain(request)
+	if r == nil && !kept {
+		r = refuse("local_resource", "the request was not kept, so nobody but its client can go on with it")
+	}
 	x.describe()
 	if r == nil {
 		r = x.readBody()
 	}
 	x.begun = time.Now()
 	if r != nil {
-		x.refuse(r)
+		x.abort(r)
 		return
 	}
 	x.prepare()
 	x.end = rec.Deadline
 	x.continueRun()
+}
+
+// abort ends a call that cannot go on. An attempt that was in flight may have
+// been executed all the same: its key must not be free for another.
+func (x *exchange) abort(r *refusal) {
+	if x.rec.State != idempotency.StateRunning {
+		x.refuse(r)
+		return
+	}
+	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
+	x.outcome.refusal = r
+	x.outcome.decision = stop("manual_review")
+	x.answerOwn(&problem{status: 502, reason: "manual_review", detail: "the proxy ended while the attempt was in flight, and cannot go on: " + r.detail})
 }
 
 // resumedExchange is the exchange of a call that goes on.
