@@ -32,6 +32,9 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	if ch.Reason != "" {
 		rec.Reason = ch.Reason
 	}
+	if ch.Host != "" {
+		rec.Host = ch.Host
+	}
 	rec.note(ch)
 	rec.enter(from, to, ch)
 	return rec, nil

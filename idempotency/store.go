@@ -28,20 +28,29 @@ type Claim struct {
 	Request *Request
 }
 
-// Request is a call as it came, so that it can be sent by a process that its
-// client never spoke to.
+// Request is a call as its attempts are made of it, so that a process that its
+// client never spoke to can send it to the same places. A configuration that
+// changed meanwhile changes neither.
 type Request struct {
-	Mode      string         // forward, intercept, reverse
-	Scheme    string         // http or https
-	Authority string         // as the client wrote it
-	Target    string         // path and query, byte for byte
-	Version   string         // of the client's HTTP
-	Fields    message.Fields // without those of the connection to us
-	Trailers  message.Fields
-	Body      []byte // complete; nil: none
-	Listener  string // address that it came in by
-	Client    string // address that it came from
-	User      string // configured proxy user
+	Mode     string         // forward, intercept, reverse
+	Place                   // where attempts go
+	Others   []Place        // further upstreams of its route
+	Honoured bool           // the key goes there, to hosts that may use it
+	Version  string         // of the client's HTTP
+	Fields   message.Fields // without those of the connection to us, and what was for us alone
+	Trailers message.Fields
+	Body     []byte // complete; nil: none. A store does not write to it, and is done with it when Begin returns
+	Listener string // address that it came in by
+	Client   string // address that it came from
+	User     string // configured proxy user
+}
+
+// Place is where an attempt can go.
+type Place struct {
+	Scheme    string // http, https or h2c
+	Authority string // becomes Host
+	Target    string // path and query, byte for byte
+	Exempt    bool   // comes from the configuration
 }
 
 // Result is what Begin found.
@@ -82,6 +91,7 @@ type Change struct {
 	Settle   bool              // an operator or a query settled it: Executed is set as given
 	Answer   *Answer           // to done; nil leaves a marker
 	TTL      time.Duration     // from Now, for states that expire; 0: the record's
+	Host     string            // of the attempt that is about to be sent; empty: as before
 	EndRun   bool              // parked: the current run ends with Reason; in ended states it always does
 }
 

@@ -242,7 +242,7 @@ func (x *exchange) pass(t *tried) {
 	if r.Length == 0 || x.contentless(r.Status) {
 		rest.end()
 	}
-	if rest.limit > 0 && x.wanted() && !rest.ended {
+	if rest.limit > 0 && x.flight != nil && x.flight.Waiters() > 0 && !rest.ended {
 		rest.readAhead()
 	}
 	err := x.write(out, x.bodyIdle(stream))

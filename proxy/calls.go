@@ -205,7 +205,10 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 // looked at, to the log. A definite no of the upstream is an answer, not a loss.
 func (x *exchange) deadLetter(s *attempt.Summary) {
 	last := x.past.Last().Verdict.Class
-	if s.Result != "failed" && s.Result != "cancelled" || len(s.Attempts) == 0 || s.Reason == "fail_permanent" || last == classify.Success {
+	if len(x.past) == 0 {
+		last = x.rec.History.Last().Verdict.Class
+	}
+	if s.Result != "failed" && s.Result != "cancelled" || len(s.Attempts)+s.Previous == 0 && !x.lasting || s.Reason == "fail_permanent" || last == classify.Success {
 		return
 	}
 	unsafe := x.key != "" || s.Method == "POST" || s.Method == "PATCH"

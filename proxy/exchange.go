@@ -54,6 +54,7 @@ type exchange struct {
 	// The record of a keyed call.
 	rec     idempotency.Record
 	flight  *idempotency.Flight
+	leaving bool                      // the next process goes on with it
 	lasting bool                      // a durable store keeps all that it takes to go on
 	earlier int                       // attempts of this run that an earlier process made
 	saved   int                       // attempts of past that the record has
@@ -159,7 +160,7 @@ func (x *exchange) turnedAway() { x.conclude(nil, refusedTurn(&x.turn)) }
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
-	if x.rec.State == idempotency.StateWaiting && !x.resume() {
+	if !x.setsOut() {
 		x.giveBack(time.Now())
 		x.next = stop("store_unavailable")
 		x.conclude(nil, x.next)
@@ -205,6 +206,7 @@ func (x *exchange) takeTurn() bool {
 	if ticket == nil {
 		return true
 	}
+	x.waitsFirst(time.Now())
 	x.show(stateWaiting, ticket)
 	x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
 	x.p.crowd.join()
@@ -460,7 +462,7 @@ func (x *exchange) lookAhead(f *Facts, d Decision) {
 func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
-		Retries: len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
+		Retries: x.earlier + len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
 	}
 }
 

@@ -22,14 +22,14 @@ func (x *exchange) answeredByKey() bool {
 	}
 	claim, err := x.claim()
 	if err == nil {
-		claim.Request, err = x.keepsRequest()
+		claim.Request, err = x.keptRequest()
 	}
 	if err != nil {
 		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
 		return true
 	}
 	for end := x.begun.Add(x.patience()); ; {
-		begun, err := x.p.Store.Begin(x.call.Context(), claim, time.Now())
+		begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
 		if err != nil {
 			x.refuse(storeRefusal(err))
 			return true
@@ -49,7 +49,7 @@ func (x *exchange) answeredByKey() bool {
 func (x *exchange) answeredBy(b idempotency.Begun) bool {
 	switch b.Result {
 	case idempotency.Fresh:
-		x.lasting = x.p.Store.Durable() && x.upgrade() == ""
+		x.lasting = x.lasts()
 		x.flight = x.p.Flights.Start(b.Record.ID, x.id)
 		return false
 	case idempotency.Replay:
@@ -186,11 +186,21 @@ func (x *exchange) sleep(done <-chan struct{}, d time.Duration) (over bool) {
 		over = true
 	case <-x.p.base.Done():
 		over = true
+	case <-x.unled(done):
+		over = true
 	}
 	spent := time.Since(began)
 	x.away += spent
 	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: spent})
 	return over
+}
+
+// unled ends the wait for a run that is not in this process when that shuts down.
+func (x *exchange) unled(done <-chan struct{}) <-chan struct{} {
+	if done == nil {
+		return x.p.draining
+	}
+	return nil
 }
 
 // share gives a waiter the leader's final answer.
@@ -232,9 +242,22 @@ func (x *exchange) suspend(d Decision) bool {
 	})
 }
 
+// setsOut writes what must be known of an attempt before it is sent: that the wait
+// is over, and where it goes, unless the record says so. Without a wait nothing is
+// written.
+func (x *exchange) setsOut() bool {
+	switch {
+	case x.rec.State == idempotency.StateWaiting:
+		return x.resume()
+	case x.lasting && x.hops[x.hop].host != x.rec.Host:
+		return x.advance(idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Host: x.hops[x.hop].host})
+	}
+	return true
+}
+
 // resume takes the record out of its wait before the attempt is sent.
 func (x *exchange) resume() bool {
-	return x.advance(idempotency.StateWaiting, idempotency.StateRunning, idempotency.Change{})
+	return x.advance(idempotency.StateWaiting, idempotency.StateRunning, idempotency.Change{Host: x.hops[x.hop].host})
 }
 
 // advance moves the record; false: the store refused, nothing may be sent.
@@ -245,7 +268,7 @@ func (x *exchange) advance(from, to idempotency.State, c idempotency.Change) boo
 		x.p.Log.Error("the record could not be moved", "call_id", x.id, "from", from.String(), "to", to.String(), "error", err)
 		return false
 	}
-	x.rec.State = rec.State
+	x.rec.State, x.rec.Host = rec.State, rec.Host
 	return true
 }
 
@@ -279,6 +302,10 @@ func (x *exchange) settleOwn(out *message.Response, body []byte) {
 		return
 	}
 	x.land(out, body, true)
+	if x.leaving {
+		x.ended = true // for this process
+		return
+	}
 	if x.doubtful() {
 		x.endRecord(idempotency.StateInDoubt, nil)
 		return
@@ -335,9 +362,12 @@ func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempo
 // endRecord moves the record to its last state of this run, then wakes the waiters.
 func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	x.ended = true
-	x.advance(x.rec.State, to, idempotency.Change{
-		Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
-	})
+	c := idempotency.Change{
+		Owner: x.id, Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
+	}
+	if !x.advance(x.rec.State, to, c) && x.lasting {
+		x.settleLater(to, c)
+	}
 	x.flight.End(x.landed)
 }
 

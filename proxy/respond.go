@@ -80,7 +80,10 @@ func (x *exchange) refusalStatus(r *refusal) int {
 	case r.reason == "client_gone":
 		return 400 // one that closed only its sending side reads it
 	}
-	return own[r.reason]
+	if s := own[r.reason]; s != 0 {
+		return s
+	}
+	return 502
 }
 
 // authStatus is 407 for a proxy, 401 where we are the server (RFC 9110 section 15.5.8).

@@ -139,7 +139,7 @@ func benchClaim(n int64) idempotency.Claim {
 		Labels: attempt.Labels{Shop: "s1", TaskType: "order_ship"}, Method: "POST", Host: "gw-api.pinduoduo.com:443", Path: "/api/router",
 		Deadline: time.Now().Add(time.Minute), TTL: 24 * time.Hour,
 		Request: &idempotency.Request{
-			Mode: "forward", Scheme: "https", Authority: "gw-api.pinduoduo.com", Target: "/api/router?type=pdd.order.ship", Version: "HTTP/1.1", Body: make([]byte, 1024),
+			Mode: "forward", Place: idempotency.Place{Scheme: "https", Authority: "gw-api.pinduoduo.com", Target: "/api/router?type=pdd.order.ship", Exempt: true}, Version: "HTTP/1.1", Body: make([]byte, 1024),
 			Fields: message.Fields{
 				{Name: "Host", Value: "gw-api.pinduoduo.com"},
 				{Name: "User-Agent", Value: "python-requests/2.31"},

@@ -8,7 +8,8 @@ import (
 	"retryproxy/idempotency"
 )
 
-// Begin implements idempotency.Store.
+// Begin implements idempotency.Store. It reads c.Request until it returns, and
+// keeps nothing of it.
 func (s *Store) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
 	if c.TTL == 0 {
 		c.TTL = s.bounds().TTL
@@ -26,13 +27,12 @@ func (s *Store) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (
 	return begun, nil
 }
 
-// ownClaim is c with a request of its own, and names that keep no read buffer
-// alive as long as the call lasts.
+// ownClaim is c with names that keep no read buffer alive as long as the call
+// lasts.
 func ownClaim(c idempotency.Claim) idempotency.Claim {
 	for _, text := range []*string{&c.Tenant, &c.Key, &c.Host, &c.Path, &c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType} {
 		*text = strings.Clone(*text)
 	}
-	c.Request = ownRequest(c.Request)
 	return c
 }
 

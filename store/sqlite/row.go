@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body FROM records r" +
 		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
 	selectPending = "SELECT " + columns + ", '', NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL ORDER BY r.next_at, r.updated, r.id"
-	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL
+	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
 	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials,
@@ -35,10 +36,11 @@ const (
 	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?,
   state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
-	moveRecord = `UPDATE records SET owner=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
+	moveRecord = `UPDATE records SET owner=?, host=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
   WHERE id=?`
-	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, version, fields, trailers, listener, client, user, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)
-  ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target, version=excluded.version,
+	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, exempt, others, honoured, version, fields, trailers, listener, client, user, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+  ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target,
+  exempt=excluded.exempt, others=excluded.others, honoured=excluded.honoured, version=excluded.version,
   fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body`
 	dropRequest  = "DELETE FROM requests WHERE record = ?"
 	insertAnswer = "INSERT INTO answers (record, fields, body) VALUES (?,?,?)"
@@ -80,7 +82,7 @@ func (r *row) life() []any {
 func (r *row) moved() []any {
 	rec := &r.rec
 	return append([]any{
-		rec.Owner, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
+		rec.Owner, rec.Host, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
 		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.Reason, rec.Executed.String(),
 		rec.Attempts, runsText(rec.Runs), historyText(rec.History),
 	}, r.marker()...)
@@ -183,14 +185,17 @@ func (t *texts) answer(r *row) error {
 
 func scanRequest(from scanner) (*idempotency.Request, error) {
 	var q idempotency.Request
-	var fields, trailers string
+	var fields, trailers, others string
 	var body bool
-	err := from.Scan(&q.Mode, &q.Scheme, &q.Authority, &q.Target, &q.Version, &fields, &trailers, &q.Listener, &q.Client, &q.User, &q.Body, &body)
+	err := from.Scan(&q.Mode, &q.Scheme, &q.Authority, &q.Target, &q.Exempt, &others, &q.Honoured, &q.Version, &fields, &trailers, &q.Listener, &q.Client, &q.User, &q.Body, &body)
 	if err != nil {
 		return nil, err
 	}
 	if body && q.Body == nil {
 		q.Body = []byte{} // an empty one, not none
+	}
+	if err := json.Unmarshal([]byte(others), &q.Others); err != nil {
+		return nil, err
 	}
 	if q.Fields, err = parseFields(fields); err != nil {
 		return nil, err
@@ -205,8 +210,16 @@ func requestColumns(record int64, q *idempotency.Request) []any {
 	if q.Body != nil {
 		body = q.Body
 	}
+	others := "null"
+	if len(q.Others) > 0 {
+		text, err := json.Marshal(q.Others)
+		if err != nil {
+			panic("bug: places of plain values: " + err.Error())
+		}
+		others = string(text)
+	}
 	return []any{
-		record, q.Mode, q.Scheme, q.Authority, q.Target, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
+		record, q.Mode, q.Scheme, q.Authority, q.Target, q.Exempt, others, q.Honoured, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
 		q.Listener, q.Client, q.User, body,
 	}
 }
@@ -219,16 +232,5 @@ func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
 	own := *a
 	own.Fields = a.Fields.Clone(0)
 	own.Body = bytes.Clone(a.Body)
-	return &own
-}
-
-// ownRequest is a copy of q.
-func ownRequest(q *idempotency.Request) *idempotency.Request {
-	if q == nil {
-		return nil
-	}
-	own := *q
-	own.Fields, own.Trailers = q.Fields.Clone(0), q.Trailers.Clone(0)
-	own.Body = bytes.Clone(q.Body)
 	return &own
 }

@@ -71,6 +71,9 @@ CREATE TABLE requests (
   scheme    TEXT NOT NULL,
   authority TEXT NOT NULL,
   target    TEXT NOT NULL,
+  exempt    INTEGER NOT NULL,
+  others    TEXT NOT NULL, -- JSON: [{"Scheme", "Authority", "Target", "Exempt"}, ...]
+  honoured  INTEGER NOT NULL,
   version   TEXT NOT NULL,
   fields    TEXT NOT NULL, -- JSON: [[name, value], ...]
   trailers  TEXT NOT NULL,
@@ -241,13 +244,14 @@ func (s *Store) backup(ctx context.Context, db *sql.DB, version int) error {
 	return nil
 }
 
-// What connections are told first.
+// What connections are told first. What is deleted is overwritten: requests hold
+// credentials.
 var (
 	patience = "busy_timeout(2000)" // when a sqlite3 shell is busy with the file
 	looking  = []string{patience, "query_only(1)", "cache_size(-8192)"}
 	writing  = []string{
 		patience, "journal_mode(WAL)", "foreign_keys(1)", "cache_size(-16384)", "temp_store(MEMORY)",
-		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)",
+		"secure_delete(ON)", "wal_autocheckpoint(4000)", "journal_size_limit(67108864)",
 	}
 )
 

@@ -9,6 +9,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,9 +44,10 @@ type Config struct {
 	Log func(msg string, args ...any)
 }
 
-// Store keeps records in a file. A caller whose context ends gets ErrUnavailable
-// with the context's error; its change may be applied none the less, so who has
-// to know asks again.
+// Store keeps records in a file. The context of Begin and Advance bounds the wait
+// for a place in the writer's queue: when it ends there, nothing was changed and
+// the error is ErrUnavailable with the context's. From then on both wait for the
+// commit and report what came of it, whatever becomes of the context.
 type Store struct {
 	path    string // of the file
 	config  atomic.Pointer[Config]
@@ -147,7 +149,8 @@ func (s *Store) release() error {
 		err = s.reader.Close()
 	}
 	if s.writer != nil {
-		s.writer.disconnect() // the last connection: it moves the log into the file
+		err = errors.Join(err, s.writer.settle())
+		s.writer.disconnect()
 	}
 	s.lock.Close()
 	if err != nil {

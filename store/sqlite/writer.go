@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -30,16 +29,18 @@ var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
 
 // change is what a caller wants from the writer.
 type change struct {
-	taken atomic.Bool         // by the writer, or back by a caller who gave up
 	apply func(*writer) error // in the transaction; may be tried once only
 	err   error
 	done  chan struct{}
 }
 
-// submit has a change applied and waits for its commit. A caller who gives up
-// takes the change back; one that the writer has begun is waited for: what was
-// written must not be unknown to the only one who goes on with it.
+// submit has a change applied and waits for its commit. ctx ends the wait for a
+// place in the queue only: what was written must not be unknown to the only one
+// who goes on with it, and what apply uses stays its own until submit returns.
 func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
+	if ctx.Err() != nil {
+		return gaveUp(ctx)
+	}
 	c := &change{apply: apply, done: make(chan struct{})}
 	select {
 	case <-s.stop:
@@ -53,19 +54,10 @@ func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
 	case <-ctx.Done():
 		return gaveUp(ctx)
 	}
-	select {
-	case <-c.done:
-		return c.err
-	case <-ctx.Done():
-		if c.taken.CompareAndSwap(false, true) {
-			return gaveUp(ctx)
-		}
-	case <-s.ended:
-	}
 	return s.outcome(c)
 }
 
-// outcome waits for the end of a change that cannot be taken back.
+// outcome waits for the end of a change that is queued.
 func (s *Store) outcome(c *change) error {
 	select {
 	case <-c.done:
@@ -152,12 +144,12 @@ func (w *writer) last() {
 func (w *writer) together(first *change) {
 	batch := append(make([]*change, 0, 64), first)
 	err := w.transaction(func() {
-		w.apply(first)
+		first.err = first.apply(w)
 		for idle := 0; len(batch) < mostTogether && w.broken == nil; {
 			select {
 			case c := <-w.store.queue:
 				batch = append(batch, c)
-				w.apply(c)
+				c.err = c.apply(w)
 			default:
 				if idle++; idle > 1 {
 					return
@@ -171,12 +163,6 @@ func (w *writer) together(first *change) {
 			c.err = err
 		}
 		close(c.done)
-	}
-}
-
-func (w *writer) apply(c *change) {
-	if c.taken.CompareAndSwap(false, true) {
-		c.err = c.apply(w)
 	}
 }
 
@@ -295,6 +281,16 @@ func (w *writer) reconnect(ctx context.Context) error {
 	}
 	w.db, w.conn, w.stmts = db, conn, make(map[string]*sql.Stmt)
 	return nil
+}
+
+// settle moves the log into the file and empties it: what was deleted is then in
+// neither.
+func (w *writer) settle() error {
+	if w.db == nil {
+		return nil
+	}
+	_, err := w.conn.ExecContext(unending, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return err
 }
 
 // disconnect gives the connection back, and with it an open transaction.

@@ -24,7 +24,8 @@ var pendingTests = []test{
 // difficult is a request that is hard to keep.
 func difficult() *idempotency.Request {
 	return &idempotency.Request{
-		Mode: "forward", Scheme: "https", Authority: "U1.test", Target: "/a;b/%zz?q=1+2&q=\xff", Version: "HTTP/1.1",
+		Mode: "forward", Place: idempotency.Place{Scheme: "https", Authority: "U1.test", Target: "/a;b/%zz?q=1+2&q=\xff", Exempt: true}, Version: "HTTP/1.1", Honoured: true,
+		Others: []idempotency.Place{{Scheme: "h2c", Authority: "u2.test:81", Target: "/a?b=1"}},
 		Fields: message.Fields{
 			{Name: "host", Value: "u1.test"},
 			{Name: "X-Two", Value: `say "a\b"`},
@@ -121,7 +122,7 @@ func requestAsItCame(b *bench) {
 
 	for name, body := range map[string][]byte{"none": nil, "empty": {}, "large": bytes.Repeat(allBytes(), 1000)} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: name}
-		q := &idempotency.Request{Mode: "reverse", Target: "/", Body: body}
+		q := &idempotency.Request{Mode: "reverse", Place: idempotency.Place{Target: "/"}, Body: body}
 		b.begin(requested(q, claim(id, "call-1")), start, idempotency.Fresh)
 		b.load(id, q)
 	}
