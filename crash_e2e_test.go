@@ -43,7 +43,7 @@ const (
 )
 
 // TestE2EKillAtAnyInstant kills the process again and again, at random instants,
-// starting included, under a steady load of keyed orders: none is lost, none is
+// starting and stopping included, under a steady load of keyed orders: none is lost, none is
 // made twice, none hangs. RETRYPROXY_KILLS and RETRYPROXY_SEED choose another run.
 func TestE2EKillAtAnyInstant(t *testing.T) {
 	kills, seed := setting(t, "RETRYPROXY_KILLS", 30), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
@@ -59,6 +59,7 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 		if random.IntN(6) > 0 {
 			v.serve()
 		}
+		v.polite = random.IntN(6) == 0
 		v.killAfter(time.Duration(random.Int64N(int64(350*time.Millisecond))), moment(random.IntN(2*int(moments))))
 	}
 	v.start()
@@ -66,6 +67,9 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 	load.calm(200)
 	load.finish()
 	load.check()
+	if honours.cut.Load()+blind.cut.Load() == 0 {
+		t.Error("no kill came while an attempt was in flight")
+	}
 	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
 	v.end()
 }
@@ -99,6 +103,7 @@ type victim struct {
 	log        *lockedBuffer
 	addr       chan string // where it listens, once it does
 	ended      chan struct{}
+	polite     bool                                // it is asked to stop before it is killed
 	early      int                                 // kills before it listened
 	doomed     [moments]atomic.Pointer[os.Process] // what dies when the moment comes
 
@@ -176,7 +181,7 @@ func (v *victim) serve() {
 }
 
 // killAfter ends the run with SIGKILL after d, or at the next m from then on; it
-// may not end by itself before.
+// may not end by itself before, unless it was asked to.
 func (v *victim) killAfter(d time.Duration, m moment) {
 	v.t.Helper()
 	select {
@@ -184,18 +189,16 @@ func (v *victim) killAfter(d time.Duration, m moment) {
 	case <-v.ended:
 		v.t.Fatalf("it ended by itself: %s", v.log)
 	}
-	if m < moments {
-		v.doomed[m].Store(v.cmd.Process)
-		select {
-		case <-time.After(crashPatience):
-		case <-v.ended:
-		}
-		v.doomed[m].Store(nil)
+	if v.polite {
+		_ = v.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	if m < moments || v.polite {
+		v.await(m)
 	}
 	_ = v.cmd.Process.Kill() // the moment may have come
 	<-v.ended
-	if v.cmd.ProcessState.ExitCode() != -1 {
-		v.t.Fatalf("it ended by itself: %s", v.log)
+	if code := v.cmd.ProcessState.ExitCode(); code > 0 || code == 0 && !v.polite {
+		v.t.Fatalf("it ended by itself with %d: %s", code, v.log)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,6 +207,18 @@ func (v *victim) killAfter(d time.Duration, m moment) {
 		return
 	}
 	v.at, v.up = nil, make(chan struct{})
+}
+
+// await gives it some time to die at m, or to drain.
+func (v *victim) await(m moment) {
+	if m < moments {
+		v.doomed[m].Store(v.cmd.Process)
+		defer v.doomed[m].Store(nil)
+	}
+	select {
+	case <-time.After(crashPatience):
+	case <-v.ended:
+	}
 }
 
 // comes says that it is m now.
@@ -255,7 +270,7 @@ type seller struct {
 	sold     map[string]*sale  // by the order's text
 	byKey    map[string]string // the receipt a key has
 	receipts int
-	cut      int // requests whose connection ended before the answer
+	cut      atomic.Int64 // requests whose connection ended before the answer
 }
 
 // sale is what the shop saw of an order.
@@ -363,9 +378,9 @@ func (s *seller) lost(r *http.Request, text string) bool {
 	if r.Context().Err() == nil {
 		return false
 	}
+	s.cut.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cut++
 	s.sold[text].begun = true
 	return true
 }
@@ -580,7 +595,7 @@ func (l *buyers) tally() string {
 		if s := o.shop.sale(o.text); s.requests > 1 {
 			count["repeated upstream"]++
 		}
-		count["cut"] = max(count["cut"], o.shop.cut)
+		count["cut"] = max(count["cut"], int(o.shop.cut.Load()))
 	}
 	return fmt.Sprint(count)
 }
