@@ -176,7 +176,8 @@ func logLevel(cfg *config.Config) (level slog.Level) {
 
 // run serves until ctx ends or a part fails.
 func (a *app) run(ctx context.Context, stop func(), env environment) error {
-	left, err := a.proxy.Recover(ctx)
+	// A signal meanwhile is no fault of the store: it drains as ever.
+	left, err := a.proxy.Recover(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}
