@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -329,5 +330,302 @@ func TestRestartGoesOnWhereItBegan(t *testing.T) {
 				}
 			}, patches(plain, lays(tt.before))...)
 		})
+	}
+}
+
+// A call whose deadline passed while the proxy was down ends as a dead letter, in
+// doubt only where it may have been executed.
+func TestRestartAfterTheDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		name, host, executed string
+		script               step
+		crash                bool
+		state                idempotency.State
+	}{
+		{"it waited", "u1.test", "no", answer(503, "", "Retry-After: 3"), false, idempotency.StateFree},
+		{"it waited and was killed", "u1.test", "no", answer(503, "", "Retry-After: 3"), true, idempotency.StateFree},
+		{"it was in flight", "gw-api.pinduoduo.com", "maybe", silent, true, idempotency.StateInDoubt},
+		{"it was in flight and the key is honoured", "u1.test", "maybe", silent, true, idempotency.StateFree},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				u := r.upstream(tt.host+":80", tt.script, answer(201, "too late"))
+				r.async(func() reply { return r.post("http://"+tt.host+"/", "b", keyed) })
+				rest(500 * time.Millisecond)
+				if tt.crash {
+					o.crash()
+				} else {
+					o.stop()
+				}
+				rest(10 * time.Second)
+				o.start()
+				rest(3 * time.Second)
+				r.want(reply{}, 0, u, 1)
+				r.wantState(tt.state)
+				all := r.logged("dead letter")
+				all = all[max(len(all)-1, 0):] // a kill logs one as well
+				if len(all) != 1 || all[0]["executed"] != tt.executed || all[0]["host"] != tt.host+":80" || all[0]["time"] != "2000-01-01T00:00:10.5Z" {
+					t.Errorf("dead letters after the restart = %v, want one, executed %s", all, tt.executed)
+				}
+			}, patches(plain, lays("upgrade_to_https: []"))...)
+		})
+	}
+}
+
+// A call that waits does not hold up the shutdown, nor do those that wait for it:
+// all hear that it goes on later.
+func TestShutdownParksJoinersToo(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		u := r.upstream("u1.test:80", answer(503, "", "Retry-After: 10"), answer(201, "x"))
+		ask := func() reply { return r.post("http://u1.test/", "b", keyed) }
+		calls := []<-chan reply{r.async(ask)}
+		rest(100 * time.Millisecond)
+		calls = append(calls, r.async(ask), r.async(ask))
+		rest(time.Second)
+		began := time.Now()
+		o.stop()
+		r.between("time to shut down", time.Since(began), 0, 0)
+		for _, call := range calls {
+			got := <-call
+			r.want(got, 503, u, 1)
+			r.wantHeader(got, "X-Retry-Reason", "parked")
+			r.wantHeader(got, "X-Retry-Advice", "check")
+			r.wantHeader(got, "Retry-After", "1")
+		}
+		o.start()
+		got := ask()
+		r.want(got, 201, u, 2)
+		r.wantGaps(u, 10*time.Second)
+	}, patches(plain, []string{"deadline: 6s", "deadline: 40s"})...)
+}
+
+// Of a stream there is no end to wait for: a call without a client ends with its
+// header.
+func TestRestartDoesNotReadStreams(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		var sent int
+		ended := make(chan struct{})
+		u := r.upstream("u1.test:80", waits503, func(_ *scripted, c net.Conn, _ *request) bool {
+			defer close(ended)
+			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+			for ; err == nil && sent < 1000; sent++ {
+				_, err = io.WriteString(c, "data: x\n\n")
+				time.Sleep(time.Second)
+			}
+			return false
+		})
+		r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+		rest(time.Second)
+		o.stop()
+		o.start()
+		rest(5 * time.Second)
+		r.wantState(idempotency.StateDone)
+		if last := r.last(); last.State != "done" || len(r.app.proxy.Calls()) != 1 {
+			t.Errorf("the call is %s, want it to be over", last.State)
+		}
+		rest(time.Minute)
+		select {
+		case <-ended:
+		default:
+			t.Errorf("the stream is still being read after %d events", sent)
+		}
+		if sent > 3 {
+			t.Errorf("events sent = %d, want the stream to be cut at once", sent)
+		}
+		got := r.post("http://u1.test/", "b", keyed)
+		r.want(got, 409, u, 2)
+		r.wantHeader(got, "X-Retry-Reason", "result_not_kept")
+	}, plain...)
+}
+
+// Of an answer that is too large to be kept no more is read than it takes to know.
+func TestRestartDoesNotReadLargeAnswers(t *testing.T) {
+	for _, framing := range []string{"Content-Length: 1073741824", "Connection: close"} {
+		t.Run(framing, func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				var sent int
+				u := r.upstream("u1.test:80", waits503, func(_ *scripted, c net.Conn, _ *request) bool {
+					_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n"+framing+"\r\n\r\n")
+					for part := make([]byte, 4<<10); err == nil && sent < 64<<20; {
+						var n int
+						n, err = c.Write(part)
+						sent += n
+					}
+					return false
+				})
+				r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+				rest(time.Second)
+				o.stop()
+				o.start()
+				rest(5 * time.Second)
+				r.wantState(idempotency.StateDone)
+				if sent > 1<<20 {
+					t.Errorf("bytes sent to nobody = %d, want little more than the 64 KiB that are kept", sent)
+				}
+				got := r.post("http://u1.test/", "b", keyed)
+				r.want(got, 409, u, 2)
+				r.wantHeader(got, "X-Retry-Reason", "result_not_kept")
+			}, patches(plain, []string{"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, max_response: 64KiB}"})...)
+		})
+	}
+}
+
+// The client of a durable call gets what there is as it comes, as any other does.
+func TestClientOfADurableCallGetsBytesAtOnce(t *testing.T) {
+	slow := func(_ *scripted, c net.Conn, _ *request) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for range 20 {
+			_, _ = io.WriteString(c, "4\r\n{}\r\n\r\n")
+			time.Sleep(time.Second)
+		}
+		_, _ = io.WriteString(c, "0\r\n\r\n")
+		return false
+	}
+	blackouts(t, func(r *rig, _ *blackout) {
+		r.upstream("u1.test:80", slow)
+		first, got := r.firstByte(rawRequest("POST", "http://u1.test/", "b", keyed))
+		r.between("time to the first byte", first, 0, time.Second) // as long as a start is held to be looked at
+		r.want(got, 200, nil, 0)
+		r.wantState(idempotency.StateDone)
+	}, plain...)
+}
+
+// A call makes 1 + 3 attempts in all, counted through, with the backoff that is
+// due, wherever in it the proxy ends.
+func TestRestartGoesOnCounting(t *testing.T) {
+	const ms = time.Millisecond
+	fails := answer(503, "")
+	backoff := []time.Duration{100 * ms, 200 * ms, 400 * ms}
+	for _, tt := range []struct {
+		name   string
+		script []step
+		at     []time.Duration // when the proxy ends, since the first attempt
+		stops  bool            // by a shutdown
+		want   []time.Duration
+	}{
+		{"killed in attempt 1", []step{silent, fails}, []time.Duration{50 * ms}, false, []time.Duration{150 * ms, 200 * ms, 400 * ms}},
+		{"killed in attempt 2", []step{fails, silent, fails}, []time.Duration{150 * ms}, false, []time.Duration{100 * ms, 250 * ms, 400 * ms}},
+		{"killed in attempt 3", []step{fails, fails, silent, fails}, []time.Duration{350 * ms}, false, []time.Duration{100 * ms, 200 * ms, 450 * ms}},
+		{"killed in attempt 4", []step{fails, fails, fails, silent, fails}, []time.Duration{750 * ms}, false, backoff},
+		{"killed before attempt 2", []step{fails}, []time.Duration{50 * ms}, false, backoff},
+		{"killed before attempt 3", []step{fails}, []time.Duration{250 * ms}, false, backoff},
+		{"killed before attempt 4", []step{fails}, []time.Duration{650 * ms}, false, backoff},
+		{"stopped before attempt 2", []step{fails}, []time.Duration{50 * ms}, true, backoff},
+		{"stopped before attempt 3", []step{fails}, []time.Duration{250 * ms}, true, backoff},
+		{"stopped before attempt 4", []step{fails}, []time.Duration{650 * ms}, true, backoff},
+		{"killed before attempts 2, 3 and 4", []step{fails}, []time.Duration{50 * ms, 250 * ms, 650 * ms}, false, backoff},
+		{"stopped before attempts 2, 3 and 4", []step{fails}, []time.Duration{50 * ms, 250 * ms, 650 * ms}, true, backoff},
+		{"killed in attempts 1 and 2", []step{silent, silent, fails}, []time.Duration{50 * ms, 200 * ms}, false, []time.Duration{150 * ms, 250 * ms, 400 * ms}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				u := r.upstream("u1.test:80", tt.script...)
+				began := time.Now()
+				r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+				for _, at := range tt.at {
+					rest(time.Until(began.Add(at)))
+					if tt.stops {
+						o.stop()
+					} else {
+						o.crash()
+					}
+					o.start()
+				}
+				rest(6 * time.Second)
+				r.wantSame(u, 4)
+				r.wantGaps(u, tt.want...)
+				r.wantState(idempotency.StateFree)
+			}, plain...)
+		})
+	}
+}
+
+// What waits at the gate before its first attempt was not sent: it is sent after a
+// kill, even where the key is ignored.
+func TestRestartSendsWhatWaitedAtTheGate(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		u := r.upstream("gw-api.pinduoduo.com:80", silent, answer(201, "x"))
+		r.async(func() reply { return r.post("http://gw-api.pinduoduo.com/slow", "b", "X-Idempotency-Key: other") })
+		rest(100 * time.Millisecond)
+		r.async(func() reply { return r.post("http://gw-api.pinduoduo.com/", "b", keyed) })
+		rest(100 * time.Millisecond)
+		r.want(reply{}, 0, u, 1)
+		o.crash()
+		o.start()
+		rest(3 * time.Second)
+		r.want(reply{}, 0, u, 2)
+		r.wantSent(u, 2, "X-Retry-Count", "")
+		r.wantState(idempotency.StateDone)
+		got := r.post("http://gw-api.pinduoduo.com/", "b", keyed)
+		r.want(got, 201, u, 2)
+		r.want(r.post("http://gw-api.pinduoduo.com/slow", "b", "X-Idempotency-Key: other"), 409, u, 2)
+	}, patches(plain, lays("upgrade_to_https: []"), []string{"max_in_flight: 100", "max_in_flight: 1"})...)
+}
+
+// What waits at the gate before its first attempt when the proxy stops has all its
+// attempts left.
+func TestShutdownAtTheGateCostsNoAttempt(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		u := r.upstream("u1.test:80", after(900*time.Millisecond, answer(201, "slow")), answer(503, ""))
+		r.async(func() reply { return r.post("http://u1.test/slow", "b", "X-Idempotency-Key: other") })
+		rest(100 * time.Millisecond)
+		call := r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+		rest(100 * time.Millisecond)
+		o.stop()
+		r.wantHeader(<-call, "X-Retry-Reason", "parked")
+		o.start()
+		rest(6 * time.Second)
+		r.wantGaps(u, 900*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond)
+		for i, count := range []string{"", "", "1", "2", "3"} {
+			r.wantSent(u, i+1, "X-Retry-Count", count)
+		}
+	}, patches(plain, []string{"max_in_flight: 100", "max_in_flight: 1"})...)
+}
+
+// A call from inside an opened tunnel goes on over TLS as the same request,
+// whichever version its client spoke.
+func TestRestartGoesOnWithInterceptedCalls(t *testing.T) {
+	ca := newCA(t)
+	for _, tt := range []struct {
+		name string
+		ask  func(*rig) // until the call waits
+	}{
+		{"HTTP/1.1", func(r *rig) {
+			c := r.open("u1.test:443", visitor{})
+			_, _ = io.WriteString(c, rawOrigin("POST", "u1.test", "/orders?x=1", "two books", keyed, "Cookie: a=1", "X-Shop-Id: s1"))
+			rest(time.Second)
+			c.Close()
+		}},
+		{"HTTP/2", func(r *rig) {
+			c := r.openH2("u1.test:443")
+			r.async(func() reply { return c.ask("POST", "/orders?x=1", "two books", keyed, "Cookie: a=1", "X-Shop-Id: s1") })
+			rest(time.Second)
+			c.Close()
+			c.conn.Close()
+		}},
+	} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, ", crash ", crash), func(t *testing.T) {
+				blackouts(t, func(r *rig, o *blackout) {
+					u := r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), waits503, answer(201, "order 1"))
+					tt.ask(r)
+					if crash {
+						o.crash()
+					} else {
+						o.stop()
+					}
+					o.start()
+					rest(3 * time.Second)
+					r.wantSame(u, 2)
+					r.wantGaps(u, 2*time.Second)
+					if got := r.last().Mode; got != "intercept" {
+						t.Errorf("mode of the call that went on = %s, want intercept", got)
+					}
+					got := r.secretly("POST", "https://u1.test/orders?x=1", "two books", keyed, "Cookie: a=1", "X-Shop-Id: s1")
+					r.want(got, 201, u, 2)
+					r.wantBody(got, "order 1")
+				}, patches(plain, opening(ca, "[u1.test]"))...)
+			})
+		}
 	}
 }
