@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,42 +220,133 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
+// A caller who gave up before his change was queued changes nothing.
 func TestCallerWhoGivesUp(t *testing.T) {
 	r := newRig(t, 0, 0)
-	hold, held := make(chan struct{}), make(chan struct{})
-	go r.submit(context.Background(), func(*writer) error { close(held); <-hold; return nil })
-	<-held
+	r.fresh(key("a", 1), start)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 2 {
+	for range 20 {
 		_, err := r.Begin(ctx, idempotency.Claim{ID: key("a", 0), Owner: "o"}, start)
 		if !errors.Is(err, idempotency.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Begin of one who gave up = %v, want ErrUnavailable and context.Canceled", err)
 		}
+		_, err = r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFree, idempotency.Change{Now: start, Owner: "o"})
+		if !errors.Is(err, idempotency.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Advance of one who gave up = %v, want ErrUnavailable and context.Canceled", err)
+		}
+	}
+	r.want(key("a", 0), "")
+	r.want(key("a", 1), "running")
+}
+
+// A change that is queued has an owner: its caller learns what came of it, though
+// he wanted to leave. Else a key would be in use for ever, by nobody.
+func TestCallerWhoGivesUpTooLate(t *testing.T) {
+	r := newRig(t, 0, 0)
+	r.fresh(key("a", 1), start)
+	hold, held := make(chan struct{}), make(chan struct{})
+	go r.submit(context.Background(), func(*writer) error { close(held); <-hold; return nil })
+	<-held
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, advanced := make(chan error, 1), make(chan error, 1)
+	go func() {
+		got, err := r.Begin(ctx, idempotency.Claim{ID: key("a", 0), Owner: "o"}, start)
+		if err == nil && got.Result != idempotency.Fresh {
+			err = errors.New("the result is not fresh")
+		}
+		begun <- err
+	}()
+	go func() {
+		got, err := r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFree, idempotency.Change{Now: start, Owner: "o"})
+		if err == nil && got.State != idempotency.StateFree {
+			err = errors.New("the record is not free")
+		}
+		advanced <- err
+	}()
+	for len(r.queue) < 2 {
+		runtime.Gosched()
+	}
+	cancel()
+	select { // what would come at once
+	case err := <-begun:
+		t.Errorf("Begin = %v before it was done", err)
+		begun <- err
+	case <-time.After(20 * time.Millisecond):
 	}
 	close(hold)
-	if got, err := r.claim(key("a", 1), start); got != idempotency.Fresh || err != nil {
-		t.Errorf("Begin afterwards = %v, %v, want fresh", got, err)
+	if err := <-begun; err != nil {
+		t.Errorf("Begin = %v, want fresh", err)
 	}
-	if _, err := r.Get(t.Context(), key("a", 0), start); !errors.Is(err, idempotency.ErrNotFound) {
-		t.Errorf("Get of what nobody waited for = %v, want ErrNotFound", err)
+	if err := <-advanced; err != nil {
+		t.Errorf("Advance = %v, want free", err)
+	}
+	r.want(key("a", 0), "running")
+	r.want(key("a", 1), "free")
+}
+
+// What a request held is nowhere in the files once it was deleted.
+func TestDeletedRequestsAreOverwritten(t *testing.T) {
+	r := newRig(t, 0, 0)
+	secret := func(i int) string { return fmt.Sprintf("Bearer secret-%04d-", i) }
+	const calls = 1000
+	end := func(i int) {
+		if _, err := r.Advance(t.Context(), key("a", i), idempotency.StateRunning, idempotency.StateDone, idempotency.Change{Now: start, Owner: "o"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var open []int
+	for i := range calls {
+		q := &idempotency.Request{Body: make([]byte, random.IntN(9000))}
+		if i%3 == 0 {
+			q.Fields.Add("Cookie", strings.Repeat("c", 5000)) // the rest is in another page
+		}
+		q.Fields.Add("Authorization", secret(i)+strings.Repeat("x", random.IntN(600)*random.IntN(2)*random.IntN(20)))
+		if _, err := r.Begin(t.Context(), idempotency.Claim{ID: key("a", i), Owner: "o", Request: q}, start); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, i)
+		for len(open) > 40 || len(open) > 1 && random.IntN(3) == 0 {
+			n := random.IntN(len(open))
+			end(open[n])
+			open = slices.Delete(open, n, n+1)
+		}
+	}
+	kept := len(open)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := os.ReadFile(r.path + "-wal"); err == nil && len(log) > 0 {
+		t.Errorf("the log has %d bytes after Close, want none", len(log))
+	}
+	text := contents(t, *r.bounds())
+	found := 0
+	for i := range calls {
+		if bytes.Contains(text, []byte(secret(i))) != slices.Contains(open, i) {
+			found++
+		}
+	}
+	if found > 0 {
+		t.Errorf("%d of %d requests are found where they should not be, or not where they should (%d are kept)", found, calls, kept)
 	}
 }
 
-// A change that is being written has an owner: its caller learns of it, though he
-// wanted to leave. Else a key would be in use for ever, by nobody.
-func TestCallerWhoGivesUpTooLate(t *testing.T) {
+// A large body is not copied on its way: what the driver hands to SQLite is not
+// of this heap.
+func TestBodiesAreNotCopied(t *testing.T) {
 	r := newRig(t, 0, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	err := r.submit(ctx, func(w *writer) error {
-		cancel()
-		_, err := w.begin(idempotency.Claim{ID: key("a", 0), Owner: "o"}, start)
-		return err
-	})
-	if err != nil {
-		t.Errorf("submit = %v, want what came of it", err)
+	const size = 16 << 20
+	c := idempotency.Claim{ID: key("a", 0), Owner: "o", Request: &idempotency.Request{Body: make([]byte, size)}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := r.Begin(t.Context(), c, start); err != nil {
+		t.Fatal(err)
 	}
-	r.want(key("a", 0), "running")
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > size/4 {
+		t.Errorf("Begin with %d bytes took %d bytes of the heap, want no copy", size, took)
+	}
 }
 
 func TestCloseAppliesWhatWaits(t *testing.T) {
