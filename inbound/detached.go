@@ -3,15 +3,15 @@ package inbound
 import (
 	"bytes"
 	"context"
-	"io"
+	"fmt"
 	"time"
 
 	"retryproxy/message"
 )
 
-// Detached makes a Call without a client: its content is body, and its answer is
-// read to the end and goes nowhere. ctx is its Context. It is for calls that go on
-// after their client, or the process that it spoke to, has gone.
+// Detached makes a Call without a client: its content is body, and to answer it
+// fails with ErrClient, as for any client that left. ctx is its Context. It is for
+// calls that go on after the process that their client spoke to has gone.
 func Detached(ctx context.Context, req message.Request, form Form, body []byte, trailers message.Fields, on *Listener) *Call {
 	return &Call{
 		Request: req, Form: form, Listener: on, Received: time.Now(), Length: int64(len(body)),
@@ -40,12 +40,12 @@ func (n *nobody) upgrade(*Call, *message.Response) (*Stream, error) {
 	return nil, ErrShared
 }
 
-// answer reads the body to its end: whoever keeps it for the record reads along.
+// answer reads nothing: how much of the body the record needs its owner knows.
 func (n *nobody) answer(_ *Call, r *message.Response, _ time.Duration) (int64, error) {
 	defer func() { _ = r.Body.Close() }()
 	if n.said {
 		return 0, ErrAnswered
 	}
 	n.said = true
-	return io.Copy(io.Discard, r.Body)
+	return 0, fmt.Errorf("%w: the call has none", ErrClient)
 }
