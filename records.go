@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -28,7 +27,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	c.Log = func(msg string, args ...any) { log.Warn("store: "+msg, args...) } //nolint:sloglint // the text is a constant of the store
 	s, err := sqlite.Open(ctx, c)
 	if err != nil {
-		return recordStore{}, fmt.Errorf("store: %w", err)
+		return recordStore{}, err
 	}
 	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }}, nil
 }

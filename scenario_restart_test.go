@@ -149,3 +149,58 @@ func TestClientOfADurableCallLeaves(t *testing.T) {
 		r.wantHeader(got, "Idempotency-Replayed", "true")
 	}, plain...)
 }
+
+// The answer of a call that goes on for nobody is kept as any other.
+func TestRestartKeepsTheAnswerOfACallWithoutAClient(t *testing.T) {
+	lasting(t, func(r *rig, again func()) {
+		u := r.upstream("u1.test:80", answer(503, "", "Retry-After: 2"), answer(201, "order 1", "X-Order: 1"))
+		r.async(func() reply { return r.post("http://u1.test/", "{}", keyed) })
+		rest(time.Second)
+		again()
+		rest(5 * time.Second)
+		r.want(reply{}, 0, u, 2)
+		got := r.post("http://u1.test/", "{}", keyed)
+		r.want(got, 201, u, 2)
+		r.wantBody(got, "order 1")
+		r.wantHeader(got, "X-Order", "1")
+		r.wantHeader(got, "Idempotency-Replayed", "true")
+	}, plain...)
+}
+
+// An answer without an end is read for nobody only as far as it could be kept.
+func TestRestartDoesNotReadForEver(t *testing.T) {
+	lasting(t, func(r *rig, again func()) {
+		read := make(chan time.Duration, 1)
+		u := r.upstream("u1.test:80", answer(503, "", "Retry-After: 2"), endless(read))
+		r.async(func() reply { return r.post("http://u1.test/", "{}", keyed) })
+		rest(time.Second)
+		again()
+		r.between("the reading", <-read, time.Second, 3*time.Second)
+		got := r.post("http://u1.test/", "{}", keyed)
+		r.want(got, 409, u, 2)
+		r.wantHeader(got, "X-Retry-Reason", "result_not_kept")
+	}, patches(plain, []string{"idempotency: {", "idempotency: {max_response: 1MiB, "})...)
+}
+
+// When the time to drain is nearly over, attempts are cut, and their clients are
+// told that the calls go on.
+func TestDrainTellsThatCallsGoOn(t *testing.T) {
+	lasting(t, func(r *rig, again func()) {
+		u := r.upstream("u1.test:80", silent, answer(201, "order 1"))
+		call := r.async(func() reply { return r.post("http://u1.test/", "{}", keyed) })
+		rest(100 * time.Millisecond)
+		began := time.Now()
+		again()
+		r.between("the drain", time.Since(began), 1800*time.Millisecond, 1900*time.Millisecond)
+		got := <-call
+		r.want(got, 503, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "parked")
+		if !strings.Contains(r.log.String(), "still in flight") {
+			t.Errorf("the log does not tell: %s", r.log)
+		}
+		rest(3 * time.Second)
+		got = r.post("http://u1.test/", "{}", keyed)
+		r.want(got, 201, u, 2)
+		r.wantBody(got, "order 1")
+	}, patches(with("jitter: none, jitter_ratio: 0"), []string{"per_try_timeout: 1s", "per_try_timeout: 5500ms"}, lays("drain: 2s"))...)
+}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -44,7 +46,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 	set.Usage = func() { cli.CommandUsage(set) }
 	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
 	set.StringVar(&f.file, "f", "", "short for -config")
-	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: keyed calls and their records, and the CA that opens tunnels (without it calls are kept in memory, and the CA in the user's configuration directory)")
+	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: keyed calls and their records, and the CA that opens tunnels (without it calls are kept in memory, and the CA in the user's configuration directory; store.kind in the file wins for the calls)")
 	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, in place of the file's")
 	set.Var(&f.routes, "route", "adds a reverse route `/prefix=url` to the file's; may be repeated")
 	set.Var(&f.upgrade, "upgrade", "adds a `host` that is spoken to over TLS though the client says http; may be repeated")
@@ -135,7 +137,8 @@ func (f *serveFlags) adjust(c *config.Config) {
 		c.Listen.Proxy = f.listen
 		c.SetByFlag("listen.proxy", "-listen")
 	}
-	if f.data != "" && c.Store.Kind == "memory" {
+	asked := f.file != "" && c.Given("store.kind") // the embedded file asks for nothing
+	if f.data != "" && c.Store.Kind == "memory" && !asked {
 		c.Store.Kind, c.Store.Path = "sqlite", f.data
 		c.SetByFlag("store", "-data")
 	}
@@ -204,20 +207,34 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 }
 
 // drain ends in order: not ready, no new calls, waiting calls answered, those in
-// flight to their end, then everything else.
+// flight to their end or cut while their clients can still be told, then
+// everything else.
 func (a *app) drain(stop func()) error {
 	a.draining.Store(true)
 	a.log.Info("shutting down", "drain", a.config().Drain.String())
 	a.proxy.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), a.config().Drain)
 	defer cancel()
+	hurry := time.AfterFunc(a.patience(), stop)
 	err := errors.Join(a.front.Shutdown(ctx), a.proxy.Wait(ctx))
+	late := !hurry.Stop()
 	stop()
-	if err != nil {
+	if err != nil || late {
 		a.log.Warn("calls were still in flight when the time to drain was over")
 		return a.front.Close()
 	}
 	return nil
+}
+
+// patience is how long attempts in flight may go on by themselves. Where calls
+// outlive the process it ends a little before the drain does: their clients are
+// still told that the calls go on. Elsewhere the end of the drain cuts them.
+func (a *app) patience() time.Duration {
+	if !a.store.Durable() {
+		return math.MaxInt64
+	}
+	drain := a.config().Drain
+	return drain - min(time.Second, drain/10)
 }
 
 func ignoreClosed(err error) error {

@@ -73,7 +73,7 @@ func Banner(w io.Writer, i Info) {
 		line("  Through HTTPS_PROXY to all other hosts only the connection is retried.")
 	}
 	if i.Memory {
-		line("  Idempotency keys are kept in memory: a restart forgets them (-data DIR keeps them).")
+		line("  Idempotency keys are kept in memory: a restart forgets them (-data DIR keeps them, where the file does not say store.kind: memory).")
 	} else if i.Store != "" {
 		line("  Keyed calls are kept in %s: they go on after a restart.", i.Store)
 	}

@@ -144,6 +144,9 @@ func (c *Config) Fault(path string, err error) error {
 // command-line flag, so that its faults are told as the flag's.
 func (c *Config) SetByFlag(path, flag string) { c.source.flags[path] = flag }
 
+// Given says whether the file itself has a value at path.
+func (c *Config) Given(path string) bool { return c.source.lines[path] > 0 }
+
 // flag is the flag that set path, or what it is in; empty: none.
 func (s source) flag(path string) string {
 	for ; path != ""; path = above(path) {
