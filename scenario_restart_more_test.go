@@ -629,3 +629,100 @@ func TestRestartGoesOnWithInterceptedCalls(t *testing.T) {
 		}
 	}
 }
+
+// What a client was given is in the store by then: a kill right after it costs no
+// second execution, whatever the size and framing of the answer.
+func TestKillAfterTheAnswer(t *testing.T) {
+	const url = "http://gw-api.pinduoduo.com/"
+	for _, size := range []int{1, 70 << 10, 900 << 10} {
+		body := strings.Repeat("x", size)
+		for framing, text := range map[string]string{
+			"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n%s", size, body),
+			"chunked": fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", size, body),
+			"close":   "Connection: close\r\n\r\n" + body,
+		} {
+			t.Run(fmt.Sprint(size, " bytes, ", framing), func(t *testing.T) {
+				blackouts(t, func(r *rig, o *blackout) {
+					u := r.upstream("gw-api.pinduoduo.com:80", raw("HTTP/1.1 201 Created\r\n"+text))
+					r.wantBody(r.post(url, "b", keyed), body)
+					o.crash()
+					o.start()
+					got := r.post(url, "b", keyed)
+					r.want(got, 201, u, 1)
+					r.wantBody(got, body)
+					r.wantHeader(got, "Idempotency-Replayed", "true")
+				}, patches(plain, lays("upgrade_to_https: []"))...)
+			})
+		}
+	}
+}
+
+// A kill in the middle of an answer is one in flight: repeated where the key is
+// honoured, in doubt where it is not.
+func TestKillInTheAnswer(t *testing.T) {
+	for host, want := range map[string]struct {
+		sent  int
+		state idempotency.State
+	}{
+		"u1.test":              {2, idempotency.StateDone},
+		"gw-api.pinduoduo.com": {1, idempotency.StateInDoubt},
+	} {
+		t.Run(host, func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				u := r.upstream(host+":80", func(s *scripted, c net.Conn, q *request) bool {
+					_, _ = io.WriteString(c, "HTTP/1.1 201 Created\r\nContent-Length: 400000\r\n\r\n"+strings.Repeat("x", 300000))
+					return silent(s, c, q)
+				}, answer(201, "order 1"))
+				call := r.async(func() reply { return r.post("http://"+host+"/", "b", keyed) })
+				rest(2 * time.Second)
+				o.crash()
+				if got := <-call; got.Err == nil {
+					t.Error("the client took half an answer for a whole one")
+				}
+				o.start()
+				rest(3 * time.Second)
+				r.want(reply{}, 0, u, want.sent)
+				r.wantState(want.state)
+			}, patches(plain, lays("upgrade_to_https: []"))...)
+		})
+	}
+}
+
+// Fields, trailers and a body larger than the memory for one are the same after a
+// restart; what was meant for this hop stays here.
+func TestRestartSendsTheSameRequest(t *testing.T) {
+	body := strings.Repeat("0123456789", 300<<10)
+	for _, crash := range []bool{false, true} {
+		t.Run(fmt.Sprint("crash ", crash), func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				u := r.upstream("u1.test:80", waits503, answer(201, "x"))
+				r.async(func() reply {
+					return r.ask("POST http://u1.test/a;b?%zz+ HTTP/1.1\r\nHost: U1.test\r\n" + keyed + "\r\nTE: trailers\r\n" +
+						"Connection: TE, X-Hop\r\nX-Hop: secret\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n" +
+						"Content-Encoding: gzip\r\nCookie: a=1\r\nCookie: b=2\r\nProxy-Authorization: Basic c2hvcD1zOTp4\r\n\r\n" +
+						fmt.Sprintf("%x\r\n%s\r\n0\r\nX-Sum: 9\r\n\r\n", len(body), body))
+				})
+				rest(time.Second)
+				if o.holds("X-Hop") || o.holds("c2hvcD1zOTp4") {
+					t.Error("the store has fields that were meant for this hop")
+				}
+				if crash {
+					o.crash()
+				} else {
+					o.stop()
+				}
+				o.start()
+				rest(3 * time.Second)
+				r.wantSame(u, 2)
+				for i, q := range u.seen() {
+					if q.Line != "POST /a;b?%zz+ HTTP/1.1" || string(q.Body) != body {
+						t.Errorf("request %d = %s with %d bytes, want the client's", i+1, q.Line, len(q.Body))
+					}
+					r.wantSent(u, i+1, "Cookie", "a=1 | b=2")
+					r.wantSent(u, i+1, "Trailer:X-Sum", "9")
+					r.wantSent(u, i+1, "X-Hop", "")
+				}
+			}, plain...)
+		})
+	}
+}
