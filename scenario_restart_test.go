@@ -59,6 +59,11 @@ func TestRestartGoesOnWithWaitingCalls(t *testing.T) {
 			t.Errorf("the attempt after the restart was %s %v %q, want the same call with count 1", q.Line, q.Header, q.Body)
 		}
 		r.wantGaps(u, 2*time.Second)
+		for _, call := range r.ended() {
+			if len(call.Attempts) > 0 && call.Result != "recovered" {
+				t.Errorf("the call that went on ended as %s, want recovered", call.Result)
+			}
+		}
 		r.want(r.post("http://u1.test/orders?x=1", "two books", keyed, "X-Shop-Id: s1"), 201, u, 2) // from the record
 	}, plain...)
 }

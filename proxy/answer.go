@@ -262,7 +262,7 @@ func (x *exchange) written(t *tried, out *message.Response, rest *relay, err err
 		x.broke(t, err)
 	}
 	x.settle(out, rest, err == nil)
-	if left && !broke {
+	if left && !broke && !x.clientless {
 		x.outcome.result = "cancelled"
 	}
 }

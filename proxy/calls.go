@@ -232,7 +232,7 @@ func (x *exchange) result() string {
 		return "cancelled"
 	case x.outcome.decision.Do != Deliver || x.outcome.cut:
 		return "failed"
-	case len(x.past) > 1:
+	case x.earlier+len(x.past) > 1:
 		return "recovered"
 	}
 	return "success"

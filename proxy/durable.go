@@ -141,7 +141,7 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	call := inbound.Detached(p.base, req, inbound.Absolute, q.Body, q.Trailers, &inbound.Listener{Addr: q.Listener})
 	x := p.newExchange(call)
 	x.id, x.sum.ID, x.sum.Client, x.sum.Started = rec.Owner, rec.Owner, q.Client, rec.Created
-	x.rec, x.key, x.lasting, x.mode = *rec, rec.Key, true, q.Mode
+	x.rec, x.key, x.lasting, x.clientless, x.mode = *rec, rec.Key, true, true, q.Mode
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
 	return x

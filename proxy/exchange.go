@@ -52,15 +52,16 @@ type exchange struct {
 	end  time.Time      // of the run's deadline
 
 	// The record of a keyed call.
-	rec     idempotency.Record
-	flight  *idempotency.Flight
-	leaving bool                      // the next process goes on with it
-	lasting bool                      // a durable store keeps all that it takes to go on
-	earlier int                       // attempts of this run that an earlier process made
-	saved   int                       // attempts of past that the record has
-	ended   bool                      // the record left running and waiting
-	settled bool                      // what the answer means for the record is known
-	landed  *idempotency.FlightResult // what waiters get
+	rec        idempotency.Record
+	flight     *idempotency.Flight
+	clientless bool                      // it goes on after its process: nobody was there to leave
+	leaving    bool                      // the next process goes on with it
+	lasting    bool                      // a durable store keeps all that it takes to go on
+	earlier    int                       // attempts of this run that an earlier process made
+	saved      int                       // attempts of past that the record has
+	ended      bool                      // the record left running and waiting
+	settled    bool                      // what the answer means for the record is known
+	landed     *idempotency.FlightResult // what waiters get
 
 	// What was tried.
 	past    attempt.History
