@@ -36,7 +36,11 @@ func TestWaitingCallsKeepSmallStacks(t *testing.T) {
 		}
 	}
 	// The upstream's own goroutines, one for each kept connection, are in it as well.
-	if each := int64(stacks()-before) / calls; each > 9<<10 {
+	each := int64(1 << 40)
+	for range 20 { // a stack shrinks at a collection, unless it is in use just then
+		each = min(each, (int64(stacks())-int64(before))/calls)
+	}
+	if each > 9<<10 {
 		t.Errorf("stacks = %d bytes for each waiting call, want below 9 KiB", each)
 	}
 }
