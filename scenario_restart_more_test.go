@@ -726,3 +726,27 @@ func TestRestartSendsTheSameRequest(t *testing.T) {
 		})
 	}
 }
+
+// An answer that trickles without an end, and is no event stream, is not read for
+// ever for nobody: a marker is left of it.
+func TestRestartDoesNotReadEndlessAnswers(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		sent := 0
+		r.upstream("u1.test:80", waits503, func(_ *scripted, c net.Conn, _ *request) bool {
+			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n")
+			for ; err == nil && sent < 10000; sent++ {
+				_, err = io.WriteString(c, "{}\n")
+				time.Sleep(time.Second)
+			}
+			return false
+		})
+		r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+		rest(time.Second)
+		o.stop()
+		o.start()
+		rest(2 * time.Minute)
+		if s := r.record("k").State; s == idempotency.StateRunning {
+			t.Errorf("after two minutes the record is %v, %d lines read", s, sent)
+		}
+	}, plain...)
+}

@@ -443,10 +443,16 @@ func (r *relay) start() []byte {
 	return r.capture
 }
 
-// drain reads what the client no longer takes, for the record.
+// drain reads what the client no longer takes, for the record, and not for ever:
+// of an answer without an end a marker is left.
 func (r *relay) drain() error {
 	var piece [4096]byte
+	end := time.Now().Add(r.exchange.policy.Deadline)
 	for !r.ended && r.limit > 0 && !r.over {
+		if time.Now().After(end) {
+			r.exchange.settleMarker(r.out)
+			return nil
+		}
 		if _, err := r.Read(piece[:]); err != nil && err != io.EOF {
 			return err
 		}

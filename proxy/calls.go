@@ -220,7 +220,7 @@ func (x *exchange) deadLetter(s *attempt.Summary) {
 	}
 	x.p.Log.Warn("dead letter", "call_id", s.ID, "host", s.Host, "method", s.Method, "path", s.Path, "shop", s.Labels.Shop,
 		"task_type", s.Labels.TaskType, "key_hash", s.KeyHash, "reason", s.Reason, "executed", s.Executed.String(),
-		"advice", advice(s.Reason, s.Executed), "attempts", len(s.Attempts))
+		"advice", advice(s.Reason, s.Executed), "attempts", s.Previous+len(s.Attempts))
 }
 
 // result is the one word the metrics count by.
