@@ -53,7 +53,7 @@ func (x *exchange) ourName() *refusal {
 
 // understand settles where the call goes, whose it is and by which rules it lives.
 func (x *exchange) understand() *refusal {
-	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.chooseExits, x.choosePolicy, x.readKey} {
+	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.chooseSide, x.chooseExits, x.choosePolicy, x.readKey} {
 		if r := step(); r != nil {
 			return r
 		}

@@ -126,9 +126,9 @@ func (p *Proxy) goOn(rec *idempotency.Record, q *idempotency.Request) {
 		x.cannotGoOn(r)
 		return
 	}
+	x.unheard = !q.Honoured
 	x.prepare()
 	x.end = rec.Deadline
-	x.honoured = x.honoured && q.Honoured // or an earlier attempt went without the key
 	x.continueRun()
 }
 

@@ -19,7 +19,7 @@ func (x *exchange) chooseExits() *refusal {
 	for i := range x.hops {
 		h := &x.hops[i]
 		way, err := x.set.Egress.Way(x.labels.Shop, x.labels.TaskType, h.host)
-		if err != nil && x.listed() && x.opens() {
+		if err != nil && x.opens {
 			x.noWay = x.deniedBy(err) // of the tunnel itself, which goes nowhere
 			return nil
 		}
@@ -89,8 +89,11 @@ func (x *exchange) planExit(c *limiter.Claim, now time.Time) bool {
 		return true
 	}
 	ok, at := x.p.Exits.Allow(h.exitName(), h.host, now)
-	for i := 1; !ok && i < len(h.exits) && x.turnExit("breaker_open"); i++ {
-		ok, at = x.p.Exits.Allow(h.exitName(), h.host, now)
+	for i := 1; !ok && i < len(h.exits); i++ {
+		open, _ := x.p.Exits.Allow(h.exits[(h.exit+i)%len(h.exits)].Name(), h.host, now)
+		if open && x.turnExit(i, "breaker_open") {
+			return true
+		}
 	}
 	if ok || !at.After(c.NotBefore) {
 		return true
@@ -180,15 +183,15 @@ func exitResult(t *tried) breaker.ExitResult {
 	return breaker.ExitIll
 }
 
-// turnExit moves on to the next exit of a pool that allows it (on_failure: next),
-// as long as no upstream can have seen the call; false: it stays.
-func (x *exchange) turnExit(reason string) bool {
+// turnExit moves on by so many exits of a pool that allows it (on_failure: next), as
+// long as no upstream can have seen the call; false: it stays.
+func (x *exchange) turnExit(by int, reason string) bool {
 	h := &x.hops[x.hop]
 	if len(h.exits) < 2 || !unsent(x.past) || !unsent(x.rec.History) {
 		return false
 	}
 	from := h.exitName()
-	h.takeExit((h.exit + 1) % len(h.exits))
+	h.takeExit((h.exit + by) % len(h.exits))
 	x.p.Log.Warn("egress moved", "call_id", x.id, "shop", x.labels.Shop, "from", from, "to", h.exitName(), "reason", reason)
 	if hook := x.p.Hooks.Moved; hook != nil {
 		hook(h.exits[0].ID())

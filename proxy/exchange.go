@@ -26,6 +26,7 @@ type exchange struct {
 	call *inbound.Call
 	id   string
 
+	opens    bool     // CONNECT: the tunnel is answered by us and what is in it served
 	noWay    *refusal // CONNECT to be opened: why nothing may leave without labels from inside
 	accepted net.Conn // CONNECT: the client's side, when it was answered before the dial
 
@@ -42,6 +43,7 @@ type exchange struct {
 	policy     *policy.Policy
 	sends      forwards // which headers of ours go upstream
 	honoured   bool     // the key goes upstream, to a host that may use it
+	unheard    bool     // an attempt before a restart went where the key may not be honoured
 	count      int      // X-Retry-Count of the client
 	key        string
 
@@ -105,7 +107,7 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	if x.answersItself() {
 		return
 	}
-	if x.opens() {
+	if x.opens {
 		x.open()
 		return
 	}
@@ -183,7 +185,7 @@ func (x *exchange) round() {
 func (x *exchange) prepare() {
 	x.keepExit()
 	x.sends = x.forwarded()
-	x.honoured = x.key != "" && x.everywhere(x.policy.KeyHonoured)
+	x.honoured = x.key != "" && !x.unheard && x.everywhere(x.policy.KeyHonoured)
 	x.out = x.outgoing()
 	x.end = x.begun.Add(x.patience())
 	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)

@@ -18,10 +18,12 @@ const (
 	recordTLS     = 0x16             // first byte of a TLS handshake (RFC 8446 section 5.1)
 )
 
-// opens says whether the tunnel that is asked for is one to be opened: its host
-// is listed, and the client is not known to refuse our certificates.
-func (x *exchange) opens() bool {
-	return x.listed() && x.p.Pins != nil && !x.p.Pins.PassThrough(x.pinner(), x.hops[0].host, time.Now())
+// chooseSide settles whether the tunnel that is asked for is one to be opened: its
+// host is listed, and the client is not known to refuse our certificates. Settled
+// once, for an answer that changes halfway would let it leave unjudged.
+func (x *exchange) chooseSide() *refusal {
+	x.opens = x.listed() && (x.p.Pins == nil || !x.p.Pins.PassThrough(x.pinner(), x.hops[0].host, time.Now()))
+	return nil
 }
 
 // listed says that the call asks for a tunnel to a host under intercept.

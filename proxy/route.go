@@ -288,7 +288,7 @@ func (x *exchange) chooseHop(now time.Time) {
 // moved: by another exit, to the same one.
 func (x *exchange) turnHop(v *classify.Verdict, now time.Time) (moved bool) {
 	switch {
-	case v.EgressFault && x.turnExit(v.Reason):
+	case v.EgressFault && x.turnExit(1, v.Reason):
 		moved = true
 	case v.Basis == classify.BasisNotSent:
 		x.hop = (x.hop + 1) % len(x.hops)
