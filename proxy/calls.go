@@ -11,6 +11,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/idempotency"
 	"retryproxy/limiter"
 )
 
@@ -147,7 +148,7 @@ func (x *exchange) describe() {
 		s.Policy, s.Path = x.policy.Name, x.attrs.Path
 	}
 	if x.key != "" {
-		s.KeyHash = hashKey(x.key)
+		s.KeyHash = idempotency.KeyHash(x.key)
 	}
 }
 
