@@ -217,7 +217,7 @@ func (x *exchange) deadLetter(s *attempt.Summary) {
 		return
 	}
 	if h := x.p.Hooks.DeadLetter; h != nil {
-		h(s.Reason)
+		h(s)
 	}
 	x.p.Log.Warn("dead letter", "call_id", s.ID, "host", s.Host, "method", s.Method, "path", s.Path, "shop", s.Labels.Shop,
 		"task_type", s.Labels.TaskType, "key_hash", s.KeyHash, "reason", s.Reason, "executed", s.Executed.String(),
