@@ -67,14 +67,23 @@ retry_limits: {global: off, task_type: off, shop: off}
 // startBinary runs the binary on a configuration file and waits for its banner.
 func startBinary(t *testing.T, retries int, delay string) *process {
 	t.Helper()
+	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml")}
+	port := freePort(t)
+	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
+	p.write(port, retries, delay)
+	p.start()
+	return p
+}
+
+// start runs the binary on its file, until the test ends.
+func (p *process) start() {
+	t := p.t
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml"), stderr: &lockedBuffer{}, done: make(chan error, 1)}
-	port := freePort(t)
-	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
-	p.write(port, retries, delay)
+	p.stderr, p.done = &lockedBuffer{}, make(chan error, 1)
 	p.cmd = exec.Command(path, "serve", "-config", p.file)
 	p.cmd.Stderr = p.stderr
 	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
@@ -87,8 +96,8 @@ func startBinary(t *testing.T, retries int, delay string) *process {
 	}
 	t.Cleanup(func() { p.cmd.Process.Kill() })
 	p.proxy = bannerAddress(t, stdout)
-	go func() { io.Copy(io.Discard, stdout); p.done <- p.cmd.Wait() }()
-	return p
+	cmd, done := p.cmd, p.done
+	go func() { io.Copy(io.Discard, stdout); done <- cmd.Wait() }()
 }
 
 func (p *process) write(port, retries int, delay string) {
