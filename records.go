@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"sync"
 	"time"
 
 	"retryproxy/config"
 	"retryproxy/idempotency"
+	"retryproxy/limiter"
+	"retryproxy/proxy"
 	"retryproxy/store/memory"
 	"retryproxy/store/redis"
 	"retryproxy/store/sqlite"
@@ -17,6 +20,7 @@ import (
 type recordStore struct {
 	idempotency.Store
 	bound func(cfg *config.Config, now time.Time)
+	fleet *redis.Store // nil: this process shares it with nobody
 }
 
 // openStore opens the store of the configuration.
@@ -26,7 +30,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 		return openRedis(ctx, cfg, log)
 	case "memory":
 		s := memory.New(memoryConfig(cfg))
-		return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }}, nil
+		return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }, nil}, nil
 	}
 	c := sqliteConfig(cfg)
 	c.Log = func(msg string, args ...any) { log.Warn("store: "+msg, args...) } //nolint:sloglint // the text is a constant of the store
@@ -34,7 +38,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	if err != nil {
 		return recordStore{}, err
 	}
-	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }}, nil
+	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }, nil}, nil
 }
 
 // openRedis opens the store that a fleet shares.
@@ -45,7 +49,50 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	if err != nil {
 		return recordStore{}, err
 	}
-	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(redisConfig(cfg), now) }}, nil
+	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(redisConfig(cfg), now) }, s}, nil
+}
+
+// tokens are the retry tokens of a fleet; nil: there is none.
+func (s *recordStore) tokens() proxy.Tokens {
+	if s.fleet == nil {
+		return nil
+	}
+	return s.fleet
+}
+
+// limits are what the limiter goes by: the configuration, and into how many parts
+// it is divided.
+type limits struct {
+	mu    sync.Mutex
+	cfg   limiter.Config
+	parts int
+}
+
+// limit has the limiter go by a configuration.
+func (a *app) limit(cfg *config.Config, now time.Time) {
+	a.limits.mu.Lock()
+	defer a.limits.mu.Unlock()
+	a.limits.cfg = cfg.Limiter()
+	a.relimit(now)
+}
+
+// alone has the limiter go by this process's part of the limits while the fleet's
+// tokens cannot be asked for.
+func (a *app) alone(up bool) {
+	a.limits.mu.Lock()
+	defer a.limits.mu.Unlock()
+	a.limits.parts = 1
+	if !up {
+		a.limits.parts = a.store.fleet.Replicas()
+	}
+	a.relimit(time.Now())
+}
+
+// relimit is under limits.mu.
+func (a *app) relimit(now time.Time) {
+	c := a.limits.cfg
+	c.Buckets = c.Buckets.Of(a.limits.parts)
+	a.limiter.Configure(c, now)
 }
 
 func memoryConfig(cfg *config.Config) memory.Config {

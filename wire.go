@@ -56,7 +56,8 @@ type app struct {
 	cfg      atomic.Pointer[config.Config]
 	watcher  *config.Watcher
 	draining atomic.Bool
-	ways     ways // changed by reloads only, one at a time
+	limits   limits // changed by reloads, and as the fleet's store comes and goes
+	ways     ways   // changed by reloads only, one at a time
 
 	metrics  *telemetry.Metrics
 	observer *doctor.Observer // what clients do, for the doctor
@@ -122,7 +123,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store,
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
@@ -130,6 +131,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		},
 		Hooks: a.hooks(), Log: a.log,
 	}, settings)
+	if a.limits.cfg = cfg.Limiter(); a.store.fleet != nil {
+		a.store.fleet.OnHealth(a.alone)
+	}
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
 	a.metrics.Watch(a.sources())

@@ -111,6 +111,9 @@ func (s *Store) keepLease(ctx context.Context, urgent bool) {
 	l.mu.Unlock()
 	if (was == nil) != (err == nil) {
 		s.bounds().Log(map[bool]string{true: "unavailable", false: "available again"}[err != nil], "addr", s.db.Options().Addr, "error", err)
+		if f := s.onHealth.Load(); f != nil {
+			(*f)(err == nil)
+		}
 	}
 }
 

@@ -50,6 +50,8 @@ type Store struct {
 	owned    *lru.Cache[idempotency.ID, *found] // what this process runs, as it was written last
 	unsure   *lru.Cache[idempotency.ID, doubt]  // changes that nobody knows the outcome of
 	disowned disowned
+	dry      dry
+	onHealth atomic.Pointer[func(up bool)]
 
 	closing  sync.Once
 	halting  sync.Once
@@ -88,6 +90,7 @@ func open(ctx context.Context, c Config, clock func() time.Time) (*Store, error)
 		panic("bug: a cache without room")
 	}
 	s.lease.init()
+	s.dry.init()
 	s.setConfig(c)
 	if err := s.begin(ctx); err != nil {
 		_ = db.Close()
@@ -131,6 +134,10 @@ func (s *Store) setConfig(c Config) {
 }
 
 func (s *Store) bounds() *Config { return s.config.Load() }
+
+// OnHealth has f told when Redis can no longer be reached, and when it can again. f
+// must not block.
+func (s *Store) OnHealth(f func(up bool)) { s.onHealth.Store(&f) }
 
 // Durable implements idempotency.Store.
 func (s *Store) Durable() bool { return true }
