@@ -64,6 +64,7 @@ var layers = map[string]layer{
 
 	"bench/https": {level: 5, http: true}, // a program of its own
 
+	"internal/seal":       {level: 2}, // chance, below the edges
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
