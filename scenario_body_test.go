@@ -117,7 +117,7 @@ func TestKeyedAnswerCutOffOnTheWay(t *testing.T) {
 		if got.Err == nil {
 			t.Error("the body ended cleanly, want a visible break")
 		}
-		if rec := r.record("k"); rec.State != idempotency.StateFree || rec.Executed.String() == "no" {
+		if rec := r.record("k"); rec.State != idempotency.StateFailed || rec.Executed.String() == "no" {
 			t.Errorf("record = %s, executed %s; want free, executed", rec.State, rec.Executed)
 		}
 		r.want(r.post("http://u1.test/x", "{1}", keyed), 422, u, 1)

@@ -342,10 +342,10 @@ func TestRestartAfterTheDeadline(t *testing.T) {
 		crash                bool
 		state                idempotency.State
 	}{
-		{"it waited", "u1.test", "no", answer(503, "", "Retry-After: 3"), false, idempotency.StateFree},
-		{"it waited and was killed", "u1.test", "no", answer(503, "", "Retry-After: 3"), true, idempotency.StateFree},
+		{"it waited", "u1.test", "no", answer(503, "", "Retry-After: 3"), false, idempotency.StateFailed},
+		{"it waited and was killed", "u1.test", "no", answer(503, "", "Retry-After: 3"), true, idempotency.StateFailed},
 		{"it was in flight", "gw-api.pinduoduo.com", "maybe", silent, true, idempotency.StateInDoubt},
-		{"it was in flight and the key is honoured", "u1.test", "maybe", silent, true, idempotency.StateFree},
+		{"it was in flight and the key is honoured", "u1.test", "maybe", silent, true, idempotency.StateFailed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			blackouts(t, func(r *rig, o *blackout) {
@@ -534,7 +534,7 @@ func TestRestartGoesOnCounting(t *testing.T) {
 				rest(6 * time.Second)
 				r.wantSame(u, 4)
 				r.wantGaps(u, tt.want...)
-				r.wantState(idempotency.StateFree)
+				r.wantState(idempotency.StateFailed)
 			}, plain...)
 		})
 	}

@@ -205,7 +205,7 @@ func TestKeyedCallWithoutItsClientIsNotRetried(t *testing.T) {
 		r.wantEnd("cancelled", "client_gone", 1)
 		r.wantVerdict(1, "transient", "status_500")
 		rec := r.record("k")
-		if rec.State != idempotency.StateFree || rec.Attempts != 1 || rec.Executed.String() != "maybe" {
+		if rec.State != idempotency.StateFailed || rec.Attempts != 1 || rec.Executed.String() != "maybe" {
 			t.Errorf("record = %s, %d attempts, executed %s; want free, 1, maybe", rec.State, rec.Attempts, rec.Executed)
 		}
 		r.want(r.post("http://u1.test/x", `{"other":1}`, keyed), 422, u, 1) // it stays bound
@@ -249,7 +249,7 @@ func TestLastWaiterEndsTheCall(t *testing.T) {
 		<-done
 		time.Sleep(time.Minute)
 		r.want(reply{}, 0, u, 1)
-		if rec := r.record("k"); rec.State != idempotency.StateFree {
+		if rec := r.record("k"); rec.State != idempotency.StateFailed {
 			t.Errorf("record = %s, want free", rec.State)
 		}
 	}, plain...)

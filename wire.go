@@ -255,8 +255,9 @@ func (a *app) guardName(host string, port uint16, exempt bool) error {
 func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
-		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency, DeadLetter: m.DeadLetter,
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
+		DeadLetter: func(s *attempt.Summary) { m.DeadLetter(s.Reason) },
+		Tunnel:     m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			a.observer.Call(s)

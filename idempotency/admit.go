@@ -35,7 +35,7 @@ func holds(rec *Record, c Claim) Result {
 	return Busy
 }
 
-// reopen starts a run on a free or dead record. One that was or may have been
+// reopen starts a run on a failed or dead record. One that was or may have been
 // executed stays bound to its credentials and fingerprint. One that was not
 // takes the new fingerprint; to other credentials (a token renewed after a 401)
 // it passes on its count and nothing else.
@@ -43,7 +43,11 @@ func reopen(rec *Record, c Claim, now time.Time) Begun {
 	switch {
 	case rec.Released() && rec.otherCredentials(c):
 		return Begun{Fresh, started(Record{Created: now, Version: rec.Version, ClientCount: rec.NextCount()}, c, now)}
-	case rec.Released(), !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
+	case rec.Released() && rec.Fingerprint != c.Fingerprint:
+		again := *rec
+		again.Receipt = "" // whoever has the old one asks about another request
+		return Begun{Fresh, started(again, c, now)}
+	case !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
 		return Begun{Fresh, started(*rec, c, now)}
 	}
 	return Begun{holds(rec, c), *rec}.guarded()
@@ -75,11 +79,19 @@ func started(rec Record, c Claim, now time.Time) Record {
 	rec.Policy, rec.Labels = c.Policy, c.Labels
 	rec.Method, rec.Host, rec.Path = c.Method, c.Host, c.Path
 	rec.Updated, rec.Deadline, rec.TTL = now, c.Deadline, c.TTL
-	rec.Expires, rec.NextAt, rec.Reason = time.Time{}, time.Time{}, ""
+	rec.Expires, rec.NextAt, rec.Reason, rec.Answer = time.Time{}, time.Time{}, "", nil
 	rec.ClientCount = max(rec.ClientCount, c.ClientCount)
-	run := Run{CallID: c.Owner, Started: now, First: rec.Attempts + 1}
+	rec.Keyless, rec.Honoured, rec.Terms, rec.Parked = c.Keyless, c.Honoured, c.Terms, time.Time{}
+	run := Run{CallID: c.Owner, ClientID: c.ClientID, Kind: c.Kind, Started: now, First: rec.Attempts + 1}
 	rec.Runs = bounded(slices.Concat(rec.Runs, []Run{run}), RunsFirst, RunsLast)
 	return rec
+}
+
+// Bury is the record of a call that had none and was given up: the rule behind
+// Bury of every store. It begins and ends in one step.
+func Bury(c Claim, ch Change) (Record, error) {
+	ch.Owner = c.Owner
+	return Apply(started(Record{Created: ch.Now}, c, ch.Now), StateRunning, StateDead, ch)
 }
 
 // later keeps the times of a record in order when the clock is set back.

@@ -23,7 +23,7 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	if rec.State != from {
 		return Record{}, fmt.Errorf("%w: it is %s, not %s", ErrConflict, rec.State, from)
 	}
-	if owned.has(from) && rec.Owner != ch.Owner {
+	if owned.has(from) && rec.Owner != ch.Owner && !ch.Adopt {
 		return Record{}, fmt.Errorf("%w: another call owns it", ErrConflict)
 	}
 	rec.Version++
@@ -34,6 +34,9 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	}
 	if ch.Host != "" {
 		rec.Host = ch.Host
+	}
+	if !ch.Deadline.IsZero() {
+		rec.Deadline = ch.Deadline
 	}
 	rec.note(ch)
 	rec.enter(from, to, ch)
@@ -48,6 +51,11 @@ func (r *Record) note(ch Change) {
 	}
 	if ch.Settle {
 		r.Executed = ch.Executed
+	}
+	if ch.Note != nil {
+		note := *ch.Note
+		note.Text = shortened(note.Text)
+		r.Notes = bounded(slices.Concat(r.Notes, []Note{note}), 0, NotesKept)
 	}
 }
 
@@ -65,12 +73,25 @@ func (r *Record) add(made []attempt.Attempt) {
 
 // enter puts the record into its next state.
 func (r *Record) enter(from, to State, ch Change) {
+	last := r.Answer
 	r.State, r.Answer, r.Expires = to, nil, time.Time{}
-	if from == StateParked && to == StateRunning && ch.Owner != "" {
+	if (from == StateParked && to == StateRunning || ch.Adopt) && ch.Owner != "" {
 		r.Owner = ch.Owner
 	}
-	if to == StateDone {
+	switch {
+	case to == StateDone || to.Letter() && ch.Answer != nil:
 		r.Answer = answered(ch.Answer, r.Updated)
+	case to.Letter() && from.Letter():
+		r.Answer = last
+	}
+	if r.Receipt == "" && (ch.Receipt || to == StateParked || to.Letter()) {
+		r.Receipt = r.Owner
+	}
+	switch {
+	case to == StateParked && r.Parked.IsZero():
+		r.Parked = r.Updated
+	case to.Ended():
+		r.Parked = time.Time{}
 	}
 	if to.Ended() {
 		ttl := ch.TTL
@@ -84,7 +105,7 @@ func (r *Record) enter(from, to State, ch Change) {
 	}
 }
 
-// answered is what a done record replays: a marker when no answer is known.
+// answered is what a record keeps of an answer: a marker when none is known.
 func answered(a *Answer, now time.Time) *Answer {
 	switch {
 	case a == nil:

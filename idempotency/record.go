@@ -34,21 +34,29 @@ type Record struct {
 	Policy      string
 	Labels      attempt.Labels
 	Method      string
-	Host        string // normalised host:port
-	Path        string // without query
+	Host        string   // normalised host:port
+	Path        string   // without query
+	Receipt     string   // names it to its client and to people once it was parked, given up, or asked for (Change.Receipt): the call id of that run; empty: not yet
+	Keyless     bool     // its key was made here: it is never sent, and makes nothing safe
+	Honoured    bool     // the key goes upstream, to hosts that may use it
+	Terms       []uint64 // what it can be found by (journal.Terms); stores that are not durable may drop them
 
 	Created, Updated time.Time
 	TTL              time.Duration // how long it outlives its end, unless a Change says otherwise
-	Expires          time.Time     // done, free, dead, in_doubt: from then on the key is new again
+	Expires          time.Time     // done, failed, dead, in_doubt: from then on the key is new again
 	Deadline         time.Time     // of the current run
-	NextAt           time.Time     // waiting, parked: when it goes on
+	NextAt           time.Time     // waiting, parked: when it goes on; dead: when it is tried again; in_doubt: when its key is new again
+	Parked           time.Time     // since when this run waits without a client, woken and parked again included; zero: it does not
 	Reason           string        // why it is in this state
 	Executed         classify.Executed
 	ClientCount      int             // the largest X-Retry-Count a client sent
 	Attempts         int             // made in all, those that History no longer holds included
 	History          attempt.History // the first HistoryFirst and the last HistoryLast attempts
 	Runs             []Run           // the first RunsFirst and the last RunsLast runs
-	Answer           *Answer         // done: what is replayed, never nil; nil in every other state
+	Notes            []Note          // what people and rules decided, the last NotesKept
+	// Answer is what is replayed of a done record, never nil. Of a dead one and one
+	// in doubt it is the last answer of an upstream, for people; nil: there was none.
+	Answer *Answer
 }
 
 // A record keeps its first and its last attempts and runs, so that a client
@@ -58,15 +66,36 @@ const (
 	HistoryLast  = 28 // attempts kept from the end
 	RunsFirst    = 4  // runs kept from the start
 	RunsLast     = 12 // runs kept from the end
+	NotesKept    = 16 // notes kept from the end
 )
 
 // Run is what one client request or requeue bought.
 type Run struct {
-	CallID  string
-	Started time.Time
-	Ended   time.Time // zero: running
-	First   int       // number (Attempt.N) of its first attempt, made or not
-	Reason  string    // how it ended
+	CallID   string
+	ClientID string // the client's own request id, where it gave one
+	Kind     Kind   // who asked for it
+	Started  time.Time
+	Ended    time.Time // zero: running
+	First    int       // number (Attempt.N) of its first attempt, made or not
+	Reason   string    // how it ended
+}
+
+// Kind is who asked for a run.
+type Kind string
+
+// Kinds of runs.
+const (
+	ByClient Kind = ""        // a request
+	Requeued Kind = "requeue" // an operator
+	Redriven Kind = "redrive" // the schedule of its policy
+)
+
+// Note is what a person or a rule decided about a record.
+type Note struct {
+	At   time.Time
+	By   string
+	Did  string // what was done: requeued, executed, not_executed, dropped, …
+	Text string
 }
 
 // Answer is a stored answer. Body is nil and Kept false when only the marker
@@ -111,6 +140,7 @@ func (r *Record) Clone() Record {
 	c := *r
 	c.History = slices.Clone(r.History)
 	c.Runs = slices.Clone(r.Runs)
+	c.Notes, c.Terms = slices.Clone(r.Notes), slices.Clone(r.Terms)
 	if r.Answer != nil {
 		a := *r.Answer
 		a.Fields = a.Fields.Clone(0)

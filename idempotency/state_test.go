@@ -16,13 +16,13 @@ import (
 
 // What may follow a state, told once more in words.
 var follows = map[State]string{
-	StateRunning: "running waiting parked done free dead in_doubt",
-	StateWaiting: "running waiting parked free dead in_doubt",
-	StateParked:  "running parked free dead in_doubt",
+	StateRunning: "running waiting parked done failed dead in_doubt",
+	StateWaiting: "running waiting parked failed dead in_doubt",
+	StateParked:  "running parked failed dead in_doubt",
 	StateDone:    "",
-	StateFree:    "done free",
-	StateDead:    "done free dead",
-	StateInDoubt: "done free in_doubt",
+	StateFailed:  "done failed",
+	StateDead:    "done failed dead",
+	StateInDoubt: "done failed dead in_doubt",
 }
 
 func TestTransitionTable(t *testing.T) {
@@ -44,8 +44,8 @@ func TestTransitionTable(t *testing.T) {
 
 func TestKindsOfStates(t *testing.T) {
 	for _, s := range States() {
-		ended := slices.Contains([]State{StateDone, StateFree, StateDead, StateInDoubt}, s)
-		vacant := slices.Contains([]State{StateFree, StateDead}, s)
+		ended := slices.Contains([]State{StateDone, StateFailed, StateDead, StateInDoubt}, s)
+		vacant := slices.Contains([]State{StateFailed, StateDead}, s)
 		if s.Ended() != ended || s.Vacant() != vacant {
 			t.Errorf("%s: Ended() = %v, Vacant() = %v, want %v, %v", s, s.Ended(), s.Vacant(), ended, vacant)
 		}
@@ -70,7 +70,7 @@ func TestApplyAndAdmitArePure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	free, _ := Apply(rec, StateRunning, StateFree, ch)
+	free, _ := Apply(rec, StateRunning, StateFailed, ch)
 	freed := free.Clone()
 	Admit(&free, Claim{ID: rec.ID, Owner: "call-2"}, t0)
 	if diff := cmp.Diff(before, rec); diff != "" {
@@ -103,7 +103,7 @@ func TestAdmitOnAnExpiredRecordKeepsOnlyItsVersion(t *testing.T) {
 }
 
 func TestAdmitOnAFreeRecordClearsWhatItsEndSet(t *testing.T) {
-	rec, _ := Apply(running(), StateRunning, StateFree, Change{Now: t0, Owner: "call-1", Reason: "retry_limited", NextAt: t0.Add(time.Second)})
+	rec, _ := Apply(running(), StateRunning, StateFailed, Change{Now: t0, Owner: "call-1", Reason: "retry_limited", NextAt: t0.Add(time.Second)})
 	got := Admit(&rec, Claim{ID: rec.ID, Owner: "call-2"}, t0).Record
 	if got.Version != rec.Version+1 || got.Reason != "" || !got.NextAt.IsZero() || !got.Expires.IsZero() {
 		t.Errorf("version %d after %d, reason %q, next %v, expires %v", got.Version, rec.Version, got.Reason, got.NextAt, got.Expires)
@@ -185,7 +185,7 @@ func history(runs ...[]int) *Record {
 				Started: t0.Add(time.Duration(second) * time.Second), Verdict: classify.Verdict{Class: classify.Transient},
 			})
 		}
-		r, _ = Apply(r, StateRunning, StateFree, ch)
+		r, _ = Apply(r, StateRunning, StateFailed, ch)
 	}
 	return &r
 }

@@ -2,7 +2,11 @@ package idempotency
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"retryproxy/attempt"
@@ -23,6 +27,11 @@ type Claim struct {
 	Deadline    time.Time
 	ClientCount int
 	TTL         time.Duration // how long the record outlives its end
+	Kind        Kind
+	Keyless     bool     // the key was made here
+	Honoured    bool     // the key goes upstream, to hosts that may use it
+	ClientID    string   // the client's own request id
+	Terms       []uint64 // what the call can be found by
 	// Request is what it takes to go on without the client. A durable store keeps
 	// it while the call is not over; nil: it cannot go on.
 	Request *Request
@@ -89,10 +98,17 @@ type Change struct {
 	NextAt   time.Time         // set as given, zero clears
 	Executed classify.Executed // raises, never lowers, except by Settle; so does every appended verdict
 	Settle   bool              // an operator or a query settled it: Executed is set as given
-	Answer   *Answer           // to done; nil leaves a marker
-	TTL      time.Duration     // from Now, for states that expire; 0: the record's
-	Host     string            // of the attempt that is about to be sent; empty: as before
-	EndRun   bool              // parked: the current run ends with Reason; in ended states it always does
+	Answer   *Answer           // to done: nil leaves a marker; to dead, in_doubt: the last answer, nil keeps what is there
+	Receipt  bool              // the record gets its receipt, if it has none
+	Note     *Note             // added to the record's
+	Deadline time.Time         // the new one of the run; zero: as before
+	// Adopt takes the record over from a process that is gone: Owner is the new one
+	// whatever the state. A store that several processes share refuses it
+	// (ErrConflict) while that process may be alive.
+	Adopt  bool
+	TTL    time.Duration // from Now, for states that expire; 0: the record's
+	Host   string        // of the attempt that is about to be sent; empty: as before
+	EndRun bool          // parked: the current run ends with Reason; in ended states it always does
 }
 
 // Errors of a Store. ErrUnavailable wraps what went wrong.
@@ -102,6 +118,7 @@ var (
 	ErrTransition  = errors.New("idempotency: no such transition")
 	ErrFull        = errors.New("idempotency: the store is full and nothing may be evicted")
 	ErrUnavailable = errors.New("idempotency: the store is unavailable")
+	ErrCursor      = errors.New("idempotency: this is no place of a list")
 )
 
 // Store keeps records. All methods are safe for concurrent use. What a method
@@ -117,10 +134,26 @@ type Store interface {
 	Advance(ctx context.Context, id ID, from, to State, change Change) (Record, error)
 	// Get reads a record. Errors: ErrNotFound (expired ones included), ErrUnavailable.
 	Get(ctx context.Context, id ID, now time.Time) (Record, error)
+	// Bury keeps a call that had no record as a dead one, in one step, as the
+	// function Bury computes it. Errors: ErrConflict (the key is in use), ErrFull,
+	// ErrUnavailable.
+	Bury(ctx context.Context, c Claim, ch Change) (Record, error)
+	// List finds records, the latest changed first, without their answers, and says
+	// where to go on: empty, that was all. Those whose time is over may be missing. Errors: ErrUnavailable, ErrCursor.
+	List(ctx context.Context, q Query) (found []Record, next string, err error)
+	// Due lists records whose NextAt has come, at most limit, the longest due first,
+	// and the time of the next one after now (zero: there is none). They are parked,
+	// dead (to be tried again) or in doubt (their time is over). A store that several
+	// processes share adds running and waiting ones of processes that are gone.
+	// They come without their answers, and are not moved. Errors: ErrUnavailable.
+	Due(ctx context.Context, now time.Time, limit int) (due []Record, next time.Time, err error)
+	// Lease makes sure that no other process adopts what this one runs within least.
+	// A store of one process says so at once. Errors: ErrUnavailable.
+	Lease(ctx context.Context, least time.Duration) error
 	// Durable says that records outlive the process. Only then the methods below
 	// find anything.
 	Durable() bool
-	// Pending lists the records that no run is over for (running, waiting, parked),
+	// Pending lists the running and waiting records of this store's earlier process,
 	// by the time they go on, those that are due first. It is asked once at the
 	// start, before anything else moves them. Errors: ErrUnavailable.
 	Pending(ctx context.Context) ([]Record, error)
@@ -136,6 +169,45 @@ type Store interface {
 type Stats struct {
 	Records      int
 	ByState      map[State]int
-	Bytes        int64 // of stored answers
-	EvictedEarly int64 // records or bodies that went before their time
+	Bytes        int64     // of stored answers
+	EvictedEarly int64     // records or bodies that went before their time
+	OldestParked time.Time // since when the first of those parked now is; zero: none
+}
+
+// Query says which records List finds; what is zero is not asked.
+type Query struct {
+	States                       []State
+	Receipt                      string
+	KeyHash                      string    // as KeyHash gives it
+	Host, Shop, TaskType, Reason string    // Host without a port: any port
+	Terms                        []uint64  // all of them
+	Since, Until                 time.Time // of the last change; Until is not included
+	After                        string    // where the list before this one ended
+	Limit                        int       // at most; 0: 100
+}
+
+// Wants says whether a record is asked for, whatever its place in the list.
+func (q *Query) Wants(r *Record) bool {
+	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+		is(q.Receipt, r.Receipt) && (q.KeyHash == "" || q.KeyHash == KeyHash(r.Key)) &&
+		(is(q.Host, r.Host) || q.Host == nameOf(r.Host)) && is(q.Shop, r.Labels.Shop) && is(q.TaskType, r.Labels.TaskType) && is(q.Reason, r.Reason) &&
+		(q.Since.IsZero() || !r.Updated.Before(q.Since)) && (q.Until.IsZero() || r.Updated.Before(q.Until)) &&
+		!slices.ContainsFunc(q.Terms, func(t uint64) bool { return !slices.Contains(r.Terms, t) })
+}
+
+func is(want, value string) bool { return want == "" || want == value }
+
+// nameOf is a host without its port.
+func nameOf(hostport string) string {
+	if i := strings.LastIndexByte(hostport, ':'); i > strings.LastIndexByte(hostport, ']') {
+		return hostport[:i]
+	}
+	return hostport
+}
+
+// KeyHash is what logs and operators see of a key: the first 16 hex digits of its
+// SHA-256.
+func KeyHash(key string) string {
+	h := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(h[:8])
 }

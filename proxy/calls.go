@@ -11,6 +11,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/idempotency"
 	"retryproxy/limiter"
 )
 
@@ -147,7 +148,7 @@ func (x *exchange) describe() {
 		s.Policy, s.Path = x.policy.Name, x.attrs.Path
 	}
 	if x.key != "" {
-		s.KeyHash = hashKey(x.key)
+		s.KeyHash = idempotency.KeyHash(x.key)
 	}
 }
 
@@ -216,7 +217,7 @@ func (x *exchange) deadLetter(s *attempt.Summary) {
 		return
 	}
 	if h := x.p.Hooks.DeadLetter; h != nil {
-		h(s.Reason)
+		h(s)
 	}
 	x.p.Log.Warn("dead letter", "call_id", s.ID, "host", s.Host, "method", s.Method, "path", s.Path, "shop", s.Labels.Shop,
 		"task_type", s.Labels.TaskType, "key_hash", s.KeyHash, "reason", s.Reason, "executed", s.Executed.String(),

@@ -186,7 +186,7 @@ func (x *exchange) cannotGoOn(r *refusal) {
 		x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
 	}
 	x.p.Log.Error("a call that an earlier process left behind cannot go on", "call_id", x.id, "host", x.rec.Host,
-		"method", x.rec.Method, "path", x.rec.Path, "shop", x.rec.Labels.Shop, "key_hash", hashKey(x.key),
+		"method", x.rec.Method, "path", x.rec.Path, "shop", x.rec.Labels.Shop, "key_hash", idempotency.KeyHash(x.key),
 		"executed", x.rec.Executed.String(), "reason", r.reason, "detail", r.detail)
 	if x.rec.Executed != classify.ExecutedNo {
 		r = &refusal{reason: "manual_review", detail: r.detail} // and so in doubt

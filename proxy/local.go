@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"strconv"
 	"strings"
@@ -180,10 +178,4 @@ func (p *Proxy) ignored(field string) {
 	if h := p.Hooks.Ignored; h != nil {
 		h(field)
 	}
-}
-
-// hashKey is what logs and operators see of a key.
-func hashKey(key string) string {
-	h := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(h[:8])
 }

@@ -49,7 +49,7 @@ type Hooks struct {
 	RetryDenied func(dimension string)
 	Ignored     func(field string)
 	Key         func(result string)
-	DeadLetter  func(reason string)
+	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
 	Tunnel      func(host string)
 	Suspect     func(host string)
 	Breaker     func(e *breaker.Event) // of a shop or an exit

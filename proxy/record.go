@@ -292,7 +292,7 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	case x.doubtful():
 		x.endRecord(idempotency.StateInDoubt, nil)
 	default:
-		x.endRecord(idempotency.StateFree, nil)
+		x.endRecord(idempotency.StateFailed, nil)
 	}
 }
 
@@ -310,7 +310,7 @@ func (x *exchange) settleOwn(out *message.Response, body []byte) {
 		x.endRecord(idempotency.StateInDoubt, nil)
 		return
 	}
-	x.endRecord(idempotency.StateFree, nil)
+	x.endRecord(idempotency.StateFailed, nil)
 }
 
 // settleMarker ends the record at the header, or as soon as it is clear that the
@@ -328,7 +328,7 @@ func (x *exchange) settleMarker(r *message.Response) {
 	case x.doubtful():
 		x.endRecord(idempotency.StateInDoubt, nil)
 	default:
-		x.endRecord(idempotency.StateFree, nil)
+		x.endRecord(idempotency.StateFailed, nil)
 	}
 }
 
@@ -338,7 +338,7 @@ func (x *exchange) abandon() {
 	x.outcome.decision = stop("manual_review")
 	x.raise(classify.ExecutedMaybe)
 	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
-	to := idempotency.StateFree
+	to := idempotency.StateFailed
 	if x.doubtful() {
 		to = idempotency.StateInDoubt
 	}

@@ -190,6 +190,9 @@ func (s *Store) Stats() idempotency.Stats {
 			st.ByState[state] = n
 		}
 	}
+	if st.ByState[idempotency.StateParked] > 0 {
+		st.OldestParked = s.oldestParkedLocked()
+	}
 	return st
 }
 
@@ -201,6 +204,40 @@ func (s *Store) Close() error {
 	s.resetLocked()
 	return nil
 }
+
+// Bury implements idempotency.Store.
+func (s *Store) Bury(_ context.Context, c idempotency.Claim, ch idempotency.Change) (idempotency.Record, error) {
+	c = ownClaim(c)
+	if ch.Answer != nil {
+		ch.Answer = s.ownAnswer(ch.Answer)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return idempotency.Record{}, errClosed
+	case s.liveLocked(c.ID, ch.Now) != nil:
+		return idempotency.Record{}, idempotency.ErrConflict
+	case !s.roomLocked(c.Tenant, ch.Now):
+		return idempotency.Record{}, idempotency.ErrFull
+	}
+	if c.TTL == 0 {
+		c.TTL = s.config.TTL
+	}
+	rec, err := idempotency.Bury(c, ch)
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	ownAttempts(rec.History, len(ch.Append), rec.Host)
+	s.addLocked(idempotency.Record{ID: rec.ID, State: idempotency.StateRunning})
+	e := s.held[rec.ID]
+	s.putLocked(e, rec)
+	s.shrinkLocked(ch.Now)
+	return e.rec.Clone(), nil
+}
+
+// Lease implements idempotency.Store: nobody else has these records.
+func (s *Store) Lease(context.Context, time.Duration) error { return nil }
 
 // Durable implements idempotency.Store: nothing outlives the process.
 func (s *Store) Durable() bool { return false }

@@ -111,18 +111,18 @@ func TestHeldRecordsAreNeverEvicted(t *testing.T) {
 }
 
 func TestOldestEndedRecordIsEvicted(t *testing.T) {
-	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFree, idempotency.StateDead} {
+	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFailed, idempotency.StateDead} {
 		t.Run(state.String(), func(t *testing.T) {
 			r := newRig(t, 4, 1000)
 			r.reach(key("a", 0), idempotency.StateRunning, 0, start)
 			r.reach(key("a", 1), state, 1, start)
 			r.reach(key("b", 2), idempotency.StateDone, 1, start)
-			r.reach(key("b", 3), idempotency.StateFree, 1, start)
+			r.reach(key("b", 3), idempotency.StateFailed, 1, start)
 			r.fresh(key("c", 4), start)
 			r.want(key("a", 0), "running")
 			r.want(key("a", 1), "")
 			r.want(key("b", 2), "done")
-			r.want(key("b", 3), "free")
+			r.want(key("b", 3), "failed")
 			r.early(1)
 		})
 	}
@@ -155,7 +155,7 @@ func TestReplayKeepsABodyAndATenantsRecordYoung(t *testing.T) {
 	r.want(key("a", 2), "")
 	r.want(key("a", 1), "marker")
 	r.want(key("a", 0), "done")
-	r.reach(key("a", 5), idempotency.StateFree, 0, start)
+	r.reach(key("a", 5), idempotency.StateFailed, 0, start)
 	r.want(key("a", 1), "")
 	r.want(key("a", 0), "done")
 }
@@ -242,7 +242,7 @@ func TestFieldsCountAsBytes(t *testing.T) {
 }
 
 func TestExpiredRecordsAreReclaimed(t *testing.T) {
-	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFree, idempotency.StateDead, idempotency.StateInDoubt} {
+	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFailed, idempotency.StateDead, idempotency.StateInDoubt} {
 		t.Run(state.String(), func(t *testing.T) {
 			r := newRig(t, 100, 10000)
 			for i := range 10 {
@@ -276,7 +276,7 @@ func TestSettledDoubtIsNoDoubt(t *testing.T) {
 	for i := range 2 {
 		r.reach(key("a", i), idempotency.StateInDoubt, 0, start)
 	}
-	r.Advance(context.Background(), key("a", 0), idempotency.StateInDoubt, idempotency.StateFree, idempotency.Change{Now: start})
+	r.Advance(context.Background(), key("a", 0), idempotency.StateInDoubt, idempotency.StateFailed, idempotency.Change{Now: start})
 	r.fresh(key("a", 0), start)
 	r.fresh(key("b", 0), start.Add(ttl))
 	if n := r.Stats().ByState[idempotency.StateInDoubt]; n != 0 {
@@ -286,13 +286,13 @@ func TestSettledDoubtIsNoDoubt(t *testing.T) {
 
 func TestReopenedRecordIsHeldAgain(t *testing.T) {
 	r := newRig(t, 8, 1000)
-	r.reach(key("a", 0), idempotency.StateFree, 0, start)
+	r.reach(key("a", 0), idempotency.StateFailed, 0, start)
 	r.fresh(key("a", 0), start)
 	if n := r.Stats().Records; n != 1 {
 		t.Errorf("%d records, want 1", n)
 	}
 	for i := 1; i < 20; i++ {
-		r.reach(key("a", i), idempotency.StateFree, 0, start)
+		r.reach(key("a", i), idempotency.StateFailed, 0, start)
 	}
 	r.want(key("a", 0), "running")
 }
@@ -304,9 +304,9 @@ func TestEvictionOfAnExpiredRecordIsNotEarly(t *testing.T) {
 	for _, cause := range []string{"records", "bytes"} {
 		t.Run(cause, func(t *testing.T) {
 			r := newRig(t, 4, 1000)
-			r.reach(key("b", 0), idempotency.StateFree, 0, late)
+			r.reach(key("b", 0), idempotency.StateFailed, 0, late)
 			r.reach(key("a", 0), idempotency.StateDone, 600, start)
-			r.reach(key("a", 1), idempotency.StateFree, 0, late)
+			r.reach(key("a", 1), idempotency.StateFailed, 0, late)
 			r.claim(key("a", 0), late)
 			if cause == "records" {
 				r.reach(key("a", 1), idempotency.StateRunning, 0, late)
@@ -377,7 +377,7 @@ func TestAttemptsAreCopiesOfTexts(t *testing.T) {
 func TestTenantsAreForgotten(t *testing.T) {
 	r := newRig(t, 8, 1000)
 	for i := range 100 {
-		r.reach(key(fmt.Sprint("t", i), i), idempotency.StateFree, 0, start)
+		r.reach(key(fmt.Sprint("t", i), i), idempotency.StateFailed, 0, start)
 	}
 	if len(r.tenants) != 8 || r.lenLocked() != 8 {
 		t.Errorf("%d tenants of %d records, want 8 of 8", len(r.tenants), r.lenLocked())

@@ -110,7 +110,7 @@ func (r *rig) rows(table string, want int) {
 }
 
 func TestHeldRecordsAreNeverEvicted(t *testing.T) {
-	for _, state := range []idempotency.State{idempotency.StateRunning, idempotency.StateWaiting, idempotency.StateParked, idempotency.StateInDoubt} {
+	for _, state := range []idempotency.State{idempotency.StateRunning, idempotency.StateWaiting, idempotency.StateParked, idempotency.StateInDoubt, idempotency.StateDead} {
 		t.Run(state.String(), func(t *testing.T) {
 			r := newRig(t, 4, 1000)
 			for i := range 4 {
@@ -128,18 +128,18 @@ func TestHeldRecordsAreNeverEvicted(t *testing.T) {
 }
 
 func TestOldestEndedRecordIsEvicted(t *testing.T) {
-	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFree, idempotency.StateDead} {
+	for _, state := range []idempotency.State{idempotency.StateDone, idempotency.StateFailed} {
 		t.Run(state.String(), func(t *testing.T) {
 			r := newRig(t, 4, 1000)
 			r.reach(key("a", 0), idempotency.StateRunning, 0, start)
 			r.reach(key("a", 1), state, 1, start)
 			r.reach(key("b", 2), idempotency.StateDone, 1, start.Add(1))
-			r.reach(key("b", 3), idempotency.StateFree, 1, start.Add(2))
+			r.reach(key("b", 3), idempotency.StateFailed, 1, start.Add(2))
 			r.fresh(key("c", 4), start)
 			r.want(key("a", 0), "running")
 			r.want(key("a", 1), "")
 			r.want(key("b", 2), "done")
-			r.want(key("b", 3), "free")
+			r.want(key("b", 3), "failed")
 			r.early(1)
 		})
 	}
@@ -344,7 +344,7 @@ func TestSweepByTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &rig{t, s}
-		r.reach(key("a", 0), idempotency.StateFree, 0, time.Now())
+		r.reach(key("a", 0), idempotency.StateFailed, 0, time.Now())
 		r.fresh(key("a", 1), time.Now())
 		time.Sleep(ttl - 1)
 		r.rows("records", 2)

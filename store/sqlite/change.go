@@ -95,6 +95,44 @@ func (w *writer) reopen(old *row, rec idempotency.Record, q *idempotency.Request
 	return nil
 }
 
+// Bury implements idempotency.Store.
+func (s *Store) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Change) (idempotency.Record, error) {
+	if c.TTL == 0 {
+		c.TTL = s.bounds().TTL
+	}
+	c = ownClaim(c)
+	if ch.Answer != nil {
+		ch.Answer = ownAnswer(ch.Answer, s.bounds())
+	}
+	var rec idempotency.Record
+	err := s.submit(ctx, func(w *writer) (err error) {
+		rec, err = w.bury(c, ch)
+		return err
+	})
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return rec.Clone(), nil
+}
+
+func (w *writer) bury(c idempotency.Claim, ch idempotency.Change) (idempotency.Record, error) {
+	old, err := w.find(c.ID)
+	switch {
+	case err != nil:
+		return idempotency.Record{}, err
+	case old != nil && !old.rec.Expired(ch.Now):
+		return idempotency.Record{}, idempotency.ErrConflict
+	}
+	if _, err := w.begin(c, ch.Now); err != nil {
+		return idempotency.Record{}, err
+	}
+	ch.Owner = c.Owner
+	return w.advance(c.ID, idempotency.StateRunning, idempotency.StateDead, ch)
+}
+
+// Lease implements idempotency.Store: the lock of the file keeps others out.
+func (s *Store) Lease(context.Context, time.Duration) error { return nil }
+
 func (w *writer) replaceRequest(record int64, q *idempotency.Request) error {
 	if q == nil {
 		return w.exec(dropRequest, record)
@@ -150,13 +188,18 @@ func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idemp
 	if r.rec, err = idempotency.Apply(old.rec, from, to, ch); err != nil {
 		return idempotency.Record{}, err
 	}
-	if err := w.storeAnswer(r); err != nil {
+	if err := w.storeAnswer(r, old); err != nil {
 		return idempotency.Record{}, err
 	}
 	if err := w.exec(moveRecord, append(r.moved(), r.id)...); err != nil {
 		return idempotency.Record{}, err
 	}
-	if to == idempotency.StateDone || to == idempotency.StateFree {
+	if r.answer != old.answer {
+		if err := w.forgetAnswer(old); err != nil {
+			return idempotency.Record{}, err
+		}
+	}
+	if to == idempotency.StateDone || to == idempotency.StateFailed {
 		if err := w.exec(dropRequest, r.id); err != nil {
 			return idempotency.Record{}, err
 		}
@@ -165,10 +208,14 @@ func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idemp
 	return r.rec, w.shrink(ch.Now)
 }
 
-// storeAnswer keeps the answer of a record that is done.
-func (w *writer) storeAnswer(r *row) (err error) {
+// storeAnswer keeps the answer of a record that ended; what was kept already stays.
+func (w *writer) storeAnswer(r, old *row) (err error) {
 	a := r.rec.Answer
-	if a == nil || !a.Kept {
+	switch {
+	case a == nil || !a.Kept:
+		return nil
+	case a == old.rec.Answer:
+		r.answer, r.bytes = old.answer, old.bytes
 		return nil
 	}
 	r.bytes = a.Size()

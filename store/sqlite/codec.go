@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -39,11 +40,21 @@ func parseTime(s string) (time.Time, error) {
 
 // run and try are idempotency.Run and attempt.Attempt in the file.
 type run struct {
-	CallID  string `json:"call_id"`
-	Started string `json:"started"`
-	Ended   string `json:"ended"`
-	First   int    `json:"first"`
-	Reason  string `json:"reason"`
+	CallID   string `json:"call_id"`
+	ClientID string `json:"client_id"`
+	Kind     string `json:"kind"`
+	Started  string `json:"started"`
+	Ended    string `json:"ended"`
+	First    int    `json:"first"`
+	Reason   string `json:"reason"`
+}
+
+// note is idempotency.Note in the file.
+type note struct {
+	At   string `json:"at"`
+	By   string `json:"by"`
+	Did  string `json:"did"`
+	Text string `json:"text"`
 }
 
 type try struct {
@@ -75,7 +86,7 @@ func runsText(runs []idempotency.Run) string {
 	out := make(object, 0, 128*len(runs)+2)
 	for i := range runs {
 		r := &runs[i]
-		out = append(out, ",{"...).text("call_id", r.CallID).time("started", r.Started).time("ended", r.Ended).
+		out = append(out, ",{"...).text("call_id", r.CallID).text("client_id", r.ClientID).text("kind", string(r.Kind)).time("started", r.Started).time("ended", r.Ended).
 			number("first", int64(r.First)).text("reason", r.Reason).end()
 	}
 	return out.list()
@@ -88,7 +99,7 @@ func parseRuns(text string) ([]idempotency.Run, error) {
 	}
 	out := make([]idempotency.Run, len(in))
 	for i, r := range in {
-		out[i] = idempotency.Run{CallID: r.CallID, First: r.First, Reason: r.Reason}
+		out[i] = idempotency.Run{CallID: r.CallID, ClientID: r.ClientID, Kind: idempotency.Kind(r.Kind), First: r.First, Reason: r.Reason}
 		var err error
 		if out[i].Started, err = parseTime(r.Started); err != nil {
 			return nil, err
@@ -98,6 +109,65 @@ func parseRuns(text string) ([]idempotency.Run, error) {
 		}
 	}
 	return out, nil
+}
+
+func notesText(notes []idempotency.Note) string {
+	if len(notes) == 0 {
+		return "[]"
+	}
+	out := make(object, 0, 128*len(notes)+2)
+	for i := range notes {
+		n := &notes[i]
+		out = append(out, ",{"...).time("at", n.At).text("by", n.By).text("did", n.Did).text("text", n.Text).end()
+	}
+	return out.list()
+}
+
+func parseNotes(text string) ([]idempotency.Note, error) {
+	var in []note
+	if text == "[]" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return nil, err
+	}
+	out := make([]idempotency.Note, len(in))
+	for i, n := range in {
+		at, err := parseTime(n.At)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = idempotency.Note{At: at, By: n.By, Did: n.Did, Text: n.Text}
+	}
+	return out, nil
+}
+
+// termsBlob has 8 bytes for each term; NULL: there are none.
+func termsBlob(terms []uint64) any {
+	if len(terms) == 0 {
+		return nil
+	}
+	out := make([]byte, 0, 8*len(terms))
+	for _, t := range terms {
+		out = binary.BigEndian.AppendUint64(out, t)
+	}
+	return out
+}
+
+func parseTerms(b []byte) []uint64 {
+	var out []uint64
+	for ; len(b) >= 8; b = b[8:] {
+		out = append(out, binary.BigEndian.Uint64(b))
+	}
+	return out
+}
+
+// textOrNull is a text as a column; the empty one is NULL.
+func textOrNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }
 
 func historyText(h attempt.History) string {

@@ -16,9 +16,9 @@ type victim struct {
 const (
 	victims    = "SELECT id, tenant, state, past, coalesce(answer, 0), bytes, coalesce(expires, ''), updated FROM records INDEXED BY records_life WHERE "
 	oldestPast = victims + "past = 1 ORDER BY expires LIMIT ?"
-	oldest     = victims + "past = 0 AND expires IS NOT NULL AND (state <> 'in_doubt' OR expires <= ?) ORDER BY expires LIMIT ?"
+	oldest     = victims + "past = 0 AND expires IS NOT NULL AND (state NOT IN ('in_doubt', 'dead') OR expires <= ?) ORDER BY expires LIMIT ?"
 	ofPast     = victims + "past = 1 AND tenant = ? ORDER BY expires LIMIT ?"
-	ofTenant   = victims + "past = 0 AND expires IS NOT NULL AND (state <> 'in_doubt' OR expires <= ?) AND tenant = ? ORDER BY expires LIMIT ?"
+	ofTenant   = victims + "past = 0 AND expires IS NOT NULL AND (state NOT IN ('in_doubt', 'dead') OR expires <= ?) AND tenant = ? ORDER BY expires LIMIT ?"
 	expired    = victims + "past = 0 AND expires <= ? ORDER BY expires LIMIT ?"
 	gone       = victims + "past = 1 AND expires <= ? ORDER BY expires LIMIT ?"
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,13 +81,13 @@ func TestStrangePaths(t *testing.T) {
 
 func TestNewerVersionIsRefused(t *testing.T) {
 	c := config(t.TempDir())
-	s, err := open(t.Context(), c, append(migrations[:1:1], "CREATE TABLE later (a)"))
+	s, err := open(t.Context(), c, append(slices.Clone(migrations), "CREATE TABLE later (a)"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	before := contents(t, c)
-	refused(t, c, migrations, "version 2", "newer retryproxy", "up to 1")
+	refused(t, c, migrations, "version 3", "newer retryproxy", "up to 2")
 	if !bytes.Equal(contents(t, c), before) {
 		t.Error("a refused file was changed")
 	}
@@ -107,18 +108,18 @@ func TestMigrationKeepsACopy(t *testing.T) {
 	r.reach(key("a", 1), idempotency.StateParked, 0, start)
 	r.Close()
 
-	broken := append(migrations[:1:1], "CREATE TABLE later (a); CREATE TABLE later (b)")
-	refused(t, c, broken, "migration to version 2", "nothing of it is kept")
+	broken := append(slices.Clone(migrations), "CREATE TABLE later (a); CREATE TABLE later (b)")
+	refused(t, c, broken, "migration to version 3", "nothing of it is kept")
 
-	second := append(migrations[:1:1], "CREATE TABLE later (a)")
-	s, err := open(t.Context(), c, second)
+	next := append(slices.Clone(migrations), "CREATE TABLE later (a)")
+	s, err := open(t.Context(), c, next)
 	if err != nil {
 		t.Fatal(err)
 	}
 	(&rig{t, s}).want(key("a", 1), "parked")
 	s.Close()
 	copied := config(t.TempDir())
-	text, err := os.ReadFile(filepath.Join(c.Path, File+".v1.bak"))
+	text, err := os.ReadFile(filepath.Join(c.Path, File+".v2.bak"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(copied.Path, File), text, 0o600)
 	}
@@ -126,6 +127,49 @@ func TestMigrationKeepsACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	(&rig{t, opened(t, copied)}).want(key("a", 1), "parked")
+}
+
+// What version 1 held is there in version 2, under its new names.
+func TestMigrationFromVersion1(t *testing.T) {
+	c := config(t.TempDir())
+	s := &Store{path: filepath.Join(c.Path, File)}
+	s.setConfig(c)
+	if err := s.prepareFile(t.Context(), migrations[:1]); err != nil {
+		t.Fatal(err)
+	}
+	const old = `
+INSERT INTO records (id, tenant, key, state, version, owner, policy, shop, shop_tier, task_type, method, host, path, created, updated,
+  next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, answer, bytes, fingerprint)
+SELECT n, 't', 'k' || n, column2, 3, 'call-' || n, 'default', 's1', '', '', 'POST', 'u1.test:80', '/', '2126-03-04T05:06:07.000000089Z', '2126-03-04T05:06:08.000000000Z',
+  CASE column2 WHEN 'parked' THEN '2126-03-04T05:06:09.000000000Z' END, CASE WHEN column2 IN ('parked', 'running') THEN NULL ELSE '2126-03-05T05:06:08.000000000Z' END,
+  '24h0m0s', 'because', 'maybe', 0, 1, '[{"call_id":"call-' || n || '","started":"2126-03-04T05:06:07.000000089Z","first":1}]', '[]',
+  CASE column2 WHEN 'done' THEN 200 END, CASE column2 WHEN 'done' THEN 7 END, 0, x'01'
+FROM (SELECT column1 AS n, column2 FROM (VALUES (1, 'free'), (2, 'in_doubt'), (3, 'parked'), (4, 'done'), (5, 'running')));
+INSERT INTO answers (id, record, fields, body) VALUES (7, 4, '[]', 'hello');
+INSERT INTO requests SELECT id, 'forward', 'http', 'u1.test', '/?q=1', 0, 'null', 1, '1.1', '[]', '[]', '', '', '', 'body' FROM records WHERE id IN (2, 3, 5);`
+	if err := s.with(writing, func(db *sql.DB) error { _, err := db.Exec(old); return err }); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t, opened(t, c)}
+	want := map[string]string{"k1": "failed", "k2": "in_doubt", "k3": "parked", "k4": "done", "k5": "running"}
+	for k, state := range want {
+		id := idempotency.ID{Tenant: "t", Key: k}
+		r.want(id, state)
+		q, err := r.Load(t.Context(), id)
+		if kept := state == "in_doubt" || state == "parked" || state == "running"; kept != (err == nil) || kept && string(q.Body) != "body" {
+			t.Errorf("the request of a record that was %s: %v, %v", state, q, err)
+		}
+		rec, _ := r.Get(t.Context(), id, start)
+		if named := state == "in_doubt" || state == "parked"; named != (rec.Receipt != "") || named && !rec.Honoured {
+			t.Errorf("a record that was %s has receipt %q, honoured %v", state, rec.Receipt, rec.Honoured)
+		}
+		if state == "done" && (rec.Answer == nil || string(rec.Answer.Body) != "hello") {
+			t.Errorf("the answer is %v", rec.Answer)
+		}
+	}
+	if due, next, err := r.Due(t.Context(), start.Add(time.Hour), 10); len(due) != 1 || due[0].Key != "k3" || next.IsZero() || err != nil {
+		t.Errorf("Due = %v, %v, %v, want the parked one, then the one in doubt", due, next, err)
+	}
 }
 
 func TestDamagedFileIsLeftAsItIs(t *testing.T) {
@@ -231,7 +275,7 @@ func TestCallerWhoGivesUp(t *testing.T) {
 		if !errors.Is(err, idempotency.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Begin of one who gave up = %v, want ErrUnavailable and context.Canceled", err)
 		}
-		_, err = r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFree, idempotency.Change{Now: start, Owner: "o"})
+		_, err = r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFailed, idempotency.Change{Now: start, Owner: "o"})
 		if !errors.Is(err, idempotency.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Advance of one who gave up = %v, want ErrUnavailable and context.Canceled", err)
 		}
@@ -258,8 +302,8 @@ func TestCallerWhoGivesUpTooLate(t *testing.T) {
 		begun <- err
 	}()
 	go func() {
-		got, err := r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFree, idempotency.Change{Now: start, Owner: "o"})
-		if err == nil && got.State != idempotency.StateFree {
+		got, err := r.Advance(ctx, key("a", 1), idempotency.StateRunning, idempotency.StateFailed, idempotency.Change{Now: start, Owner: "o"})
+		if err == nil && got.State != idempotency.StateFailed {
 			err = errors.New("the record is not free")
 		}
 		advanced <- err
@@ -282,7 +326,7 @@ func TestCallerWhoGivesUpTooLate(t *testing.T) {
 		t.Errorf("Advance = %v, want free", err)
 	}
 	r.want(key("a", 0), "running")
-	r.want(key("a", 1), "free")
+	r.want(key("a", 1), "failed")
 }
 
 // What a request held is nowhere in the files once it was deleted.

@@ -11,7 +11,7 @@ import (
 )
 
 // reads are the statements of the readers.
-type reads struct{ one, request *sql.Stmt }
+type reads struct{ one, request, due, next *sql.Stmt }
 
 // mostReaders is how many reads go on at a time.
 const mostReaders = 4
@@ -22,17 +22,19 @@ func (s *Store) openReader(ctx context.Context) (err error) {
 	}
 	s.reader.SetMaxOpenConns(mostReaders)
 	s.reader.SetMaxIdleConns(mostReaders)
-	if s.read.one, err = s.reader.PrepareContext(ctx, selectOne); err != nil {
-		return s.explained(err)
-	}
-	if s.read.request, err = s.reader.PrepareContext(ctx, selectRequest); err != nil {
-		return s.explained(err)
+	for _, x := range []struct {
+		to    **sql.Stmt
+		query string
+	}{{&s.read.one, selectOne}, {&s.read.request, selectRequest}, {&s.read.due, selectDue}, {&s.read.next, selectNext}} {
+		if *x.to, err = s.reader.PrepareContext(ctx, x.query); err != nil {
+			return s.explained(err)
+		}
 	}
 	return nil
 }
 
 func (r *reads) close() {
-	for _, st := range []*sql.Stmt{r.one, r.request} {
+	for _, st := range []*sql.Stmt{r.one, r.request, r.due, r.next} {
 		if st != nil {
 			st.Close()
 		}
@@ -66,6 +68,11 @@ func (s *Store) Pending(ctx context.Context) ([]idempotency.Record, error) {
 	if err != nil {
 		return nil, readError(err)
 	}
+	return scanAll(rows)
+}
+
+// scanAll gives the records of a query, without their answers.
+func scanAll(rows *sql.Rows) ([]idempotency.Record, error) {
 	defer rows.Close()
 	var out []idempotency.Record
 	for rows.Next() {
@@ -73,12 +80,30 @@ func (s *Store) Pending(ctx context.Context) ([]idempotency.Record, error) {
 		if err != nil {
 			return nil, readError(err)
 		}
+		r.rec.Answer = nil
 		out = append(out, r.rec)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, readError(err)
 	}
 	return out, nil
+}
+
+// Due implements idempotency.Store.
+func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempotency.Record, next time.Time, err error) {
+	var text string
+	if err := s.read.next.QueryRowContext(ctx, timeText(now)).Scan(&text); err != nil {
+		return nil, next, readError(err)
+	}
+	if next, err = parseTime(text); err != nil {
+		return nil, next, readError(err)
+	}
+	rows, err := s.read.due.QueryContext(ctx, timeText(now), limit)
+	if err != nil {
+		return nil, next, readError(err)
+	}
+	due, err = scanAll(rows)
+	return due, next, err
 }
 
 func readError(err error) error {

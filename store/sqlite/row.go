@@ -23,20 +23,24 @@ const (
 	columns = `r.id, r.tenant, r.key, r.state, r.past, r.version, r.owner, r.policy, r.shop, r.shop_tier, r.task_type,
   r.method, r.host, r.path, r.created, r.updated, coalesce(r.deadline, ''), coalesce(r.next_at, ''), coalesce(r.expires, ''),
   r.ttl, r.reason, r.executed, r.client_count, r.attempts, r.runs, r.history, r.fingerprint, r.credentials,
+  coalesce(r.receipt, ''), r.keyless, r.honoured, r.terms, coalesce(r.parked, ''), r.notes,
   r.status, r.status_text, r.stored, coalesce(r.answer, 0), r.bytes`
 	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body FROM records r" +
 		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
-	selectPending = "SELECT " + columns + ", '', NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL ORDER BY r.next_at, r.updated, r.id"
+	selectPending = "SELECT " + columns + ", '', NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
+	selectDue     = "SELECT " + columns + ", '', NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND r.state IN ('parked', 'dead', 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
+	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt') AND next_at > ?"
+	selectParked  = "SELECT coalesce(min(parked), '') FROM records INDEXED BY records_parked WHERE parked IS NOT NULL"
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
-	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials,
+	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
   state, version, updated, deadline, ttl, reason, executed, client_count, attempts, runs, history)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
-	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?,
-  state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
+	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
+  receipt=?, parked=?, notes=?, state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
-	moveRecord = `UPDATE records SET owner=?, host=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
+	moveRecord = `UPDATE records SET owner=?, host=?, deadline=?, receipt=?, parked=?, notes=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
   WHERE id=?`
 	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, exempt, others, honoured, version, fields, trailers, listener, client, user, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
   ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target,
@@ -56,7 +60,7 @@ func (r *row) identity() []any {
 	}
 	return []any{
 		timeText(rec.Created), rec.Owner, rec.Policy, rec.Labels.Shop, rec.Labels.ShopTier, rec.Labels.TaskType,
-		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials,
+		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials, rec.Keyless, rec.Honoured, termsBlob(rec.Terms),
 	}
 }
 
@@ -72,6 +76,7 @@ func (r *row) first() []any {
 func (r *row) life() []any {
 	rec := &r.rec
 	return append([]any{
+		textOrNull(rec.Receipt), timeOrNull(rec.Parked), notesText(rec.Notes),
 		rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),
 		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.TTL.String(), rec.Reason, rec.Executed.String(),
 		rec.ClientCount, rec.Attempts, runsText(rec.Runs), historyText(rec.History),
@@ -82,7 +87,8 @@ func (r *row) life() []any {
 func (r *row) moved() []any {
 	rec := &r.rec
 	return append([]any{
-		rec.Owner, rec.Host, rec.State.String(), int64(rec.Version), timeText(rec.Updated),
+		rec.Owner, rec.Host, timeOrNull(rec.Deadline), textOrNull(rec.Receipt), timeOrNull(rec.Parked), notesText(rec.Notes),
+		rec.State.String(), int64(rec.Version), timeText(rec.Updated),
 		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.Reason, rec.Executed.String(),
 		rec.Attempts, runsText(rec.Runs), historyText(rec.History),
 	}, r.marker()...)
@@ -107,7 +113,8 @@ type scanner interface{ Scan(to ...any) error }
 // texts are the columns that are read as text and mean something else.
 type texts struct {
 	state, created, updated, deadline, next, expires, ttl, executed, runs, history string
-	fingerprint, credentials                                                       []byte
+	parked, notes                                                                  string
+	fingerprint, credentials, terms                                                []byte
 	status                                                                         sql.NullInt64
 	phrase, stored                                                                 sql.NullString
 	fields                                                                         string
@@ -122,6 +129,7 @@ func scanRow(from scanner) (*row, error) {
 		&rec.Labels.Shop, &rec.Labels.ShopTier, &rec.Labels.TaskType, &rec.Method, &rec.Host, &rec.Path,
 		&t.created, &t.updated, &t.deadline, &t.next, &t.expires, &t.ttl, &rec.Reason, &t.executed,
 		&rec.ClientCount, &rec.Attempts, &t.runs, &t.history, &t.fingerprint, &t.credentials,
+		&rec.Receipt, &rec.Keyless, &rec.Honoured, &t.terms, &t.parked, &t.notes,
 		&t.status, &t.phrase, &t.stored, &r.answer, &r.bytes, &t.fields, &t.body)
 	if err != nil {
 		return nil, err
@@ -139,7 +147,7 @@ func (t *texts) times(rec *idempotency.Record) error {
 	for _, x := range []struct {
 		to   *time.Time
 		text string
-	}{{&rec.Created, t.created}, {&rec.Updated, t.updated}, {&rec.Deadline, t.deadline}, {&rec.NextAt, t.next}, {&rec.Expires, t.expires}} {
+	}{{&rec.Created, t.created}, {&rec.Updated, t.updated}, {&rec.Deadline, t.deadline}, {&rec.NextAt, t.next}, {&rec.Expires, t.expires}, {&rec.Parked, t.parked}} {
 		var err error
 		if *x.to, err = parseTime(x.text); err != nil {
 			return err
@@ -162,7 +170,11 @@ func (t *texts) lists(rec *idempotency.Record) (err error) {
 	if rec.Runs, err = parseRuns(t.runs); err != nil {
 		return err
 	}
-	rec.History, err = parseHistory(t.history)
+	if rec.History, err = parseHistory(t.history); err != nil {
+		return err
+	}
+	rec.Terms = parseTerms(t.terms)
+	rec.Notes, err = parseNotes(t.notes)
 	return err
 }
 

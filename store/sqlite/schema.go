@@ -17,7 +17,7 @@ import (
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
-var migrations = []string{schema1}
+var migrations = []string{schema1, schema2}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -64,7 +64,7 @@ CREATE TABLE records (
 );
 CREATE INDEX records_life ON records (past, expires, state, bytes);
 
--- What it takes to send a call again: kept until it ends done or free.
+-- What it takes to send a call again: kept until it ends done or failed.
 CREATE TABLE requests (
   record    INTEGER PRIMARY KEY REFERENCES records (id) ON DELETE CASCADE,
   mode      TEXT NOT NULL,
@@ -92,6 +92,68 @@ CREATE TABLE answers (
 );
 `
 
+// schema2 makes the table anew: the state free is called failed, and a record has
+// what receipts and letters need.
+const schema2 = `
+CREATE TABLE records2 (
+  id           INTEGER PRIMARY KEY,
+  tenant       TEXT    NOT NULL,
+  key          TEXT    NOT NULL,
+  state        TEXT    NOT NULL CHECK (state IN ('running','waiting','parked','done','failed','dead','in_doubt')),
+  past         INTEGER NOT NULL DEFAULT 0, -- 1: its ttl is over and only its history is left
+  version      INTEGER NOT NULL,
+  owner        TEXT    NOT NULL,           -- call id of the last run
+  policy       TEXT    NOT NULL,
+  shop         TEXT    NOT NULL,
+  shop_tier    TEXT    NOT NULL,
+  task_type    TEXT    NOT NULL,
+  method       TEXT    NOT NULL,
+  host         TEXT    NOT NULL,
+  path         TEXT    NOT NULL,
+  receipt      TEXT,                       -- its name for clients and people, once it needs one
+  keyless      INTEGER NOT NULL DEFAULT 0, -- 1: the key was made here
+  honoured     INTEGER NOT NULL DEFAULT 0, -- 1: the key goes upstream
+  terms        BLOB,                       -- 8 bytes each: hashes of what it can be found by
+  created      TEXT    NOT NULL,
+  updated      TEXT    NOT NULL,
+  deadline     TEXT,                       -- of the last run
+  parked       TEXT,                       -- since when this run waits without a client
+  next_at      TEXT,                       -- waiting, parked: when it goes on; dead: when it is tried again; in_doubt: when its key is new
+  expires      TEXT,                       -- ended: when the key is new again; past: when the row goes
+  ttl          TEXT    NOT NULL,
+  reason       TEXT    NOT NULL,
+  executed     TEXT    NOT NULL CHECK (executed IN ('no','maybe','yes')),
+  client_count INTEGER NOT NULL,           -- largest X-Retry-Count a client sent
+  attempts     INTEGER NOT NULL,
+  runs         TEXT    NOT NULL,           -- JSON
+  history      TEXT    NOT NULL,           -- JSON: attempts
+  notes        TEXT    NOT NULL DEFAULT '[]', -- JSON: what people decided
+  status       INTEGER,                    -- of the answer, 0 when unknown
+  status_text  TEXT,
+  stored       TEXT,
+  answer       INTEGER,                    -- answers.id; NULL: no answer, or only this marker of it
+  bytes        INTEGER NOT NULL DEFAULT 0, -- of that answer
+  fingerprint  BLOB    NOT NULL,
+  credentials  BLOB,
+  UNIQUE (tenant, key)
+);
+INSERT INTO records2 (id, tenant, key, state, past, version, owner, policy, shop, shop_tier, task_type, method, host, path,
+  receipt, honoured, created, updated, deadline, parked, next_at, expires, ttl, reason, executed, client_count, attempts,
+  runs, history, status, status_text, stored, answer, bytes, fingerprint, credentials)
+SELECT r.id, tenant, key, CASE state WHEN 'free' THEN 'failed' ELSE state END, past, r.version, owner, policy, shop, shop_tier, task_type, method, host, path,
+  CASE WHEN state IN ('parked','dead','in_doubt') THEN owner END, coalesce(q.honoured, 0), created, updated, deadline,
+  CASE state WHEN 'parked' THEN updated END, CASE state WHEN 'in_doubt' THEN expires ELSE next_at END, expires, ttl, reason, executed, client_count, attempts,
+  runs, history, status, status_text, stored, answer, bytes, fingerprint, credentials
+FROM records r LEFT JOIN requests q ON q.record = r.id;
+DROP TABLE records;
+ALTER TABLE records2 RENAME TO records;
+CREATE INDEX records_life ON records (past, expires, state, bytes);
+CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt');
+CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND state IN ('dead', 'in_doubt');
+CREATE INDEX records_receipt ON records (receipt) WHERE receipt IS NOT NULL;
+CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
+`
+
 // checkedWhole is the size up to which all of a file is checked at the start.
 const checkedWhole = 64 << 20
 
@@ -109,9 +171,10 @@ func (s *Store) prepareFile(ctx context.Context, steps []string) error {
 	if err := s.with(looking, func(db *sql.DB) error { return s.check(ctx, db, info.Size(), len(steps)) }); err != nil {
 		return s.explained(err)
 	}
-	pragmas := writing
+	// A table that is made anew must not take along what refers to it.
+	pragmas := slices.DeleteFunc(slices.Clone(writing), func(p string) bool { return p == "foreign_keys(1)" })
 	if info.Size() == 0 {
-		pragmas = append([]string{"auto_vacuum(INCREMENTAL)"}, writing...) // before the first table
+		pragmas = append([]string{"auto_vacuum(INCREMENTAL)"}, pragmas...) // before the first table
 	}
 	return s.explained(s.with(pragmas, func(db *sql.DB) error { return s.migrate(ctx, db, steps) }))
 }

@@ -48,7 +48,25 @@ func (w *writer) sweepSome(now time.Time) (more bool) {
 	removed := w.each(gone, now, func(v *victim, _ time.Time) error { return w.remove(v) })
 	w.fit(now)
 	_ = w.shrink(now) // an error ends the transaction
+	w.lookAtParked()
 	return w.vacuum() || retired == mostSwept || removed == mostSwept
+}
+
+// lookAtParked finds out since when the longest parked call waits.
+func (w *writer) lookAtParked() {
+	w.tally.parked = time.Time{}
+	if w.tally.states[idempotency.StateParked] == 0 {
+		return
+	}
+	st, err := w.prepared(selectParked)
+	var text string
+	if err == nil {
+		err = st.QueryRowContext(unending).Scan(&text)
+	}
+	if err == nil {
+		w.tally.parked, err = parseTime(text)
+	}
+	_ = w.fail(err)
 }
 
 // each does something to all rows of a query. What fails ends the transaction.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"time"
 
 	"retryproxy/idempotency"
 )
@@ -17,6 +18,7 @@ type tally struct {
 	bytes   int64
 	tenants map[string]int // rows of each; nil: not counted
 	early   int64          // rows or answers that went before their time
+	parked  time.Time      // since when the longest parked call waits, as of the last sweep
 	journal []entry
 }
 
@@ -68,7 +70,7 @@ func (t *tally) undo() {
 }
 
 func (t *tally) stats() idempotency.Stats {
-	st := idempotency.Stats{ByState: maps.Clone(t.states), Bytes: t.bytes, EvictedEarly: t.early}
+	st := idempotency.Stats{ByState: maps.Clone(t.states), Bytes: t.bytes, EvictedEarly: t.early, OldestParked: t.parked}
 	maps.DeleteFunc(st.ByState, func(_ idempotency.State, n int) bool { return n == 0 })
 	for _, n := range st.ByState {
 		st.Records += n

@@ -52,8 +52,8 @@ func everyTransition(b *bench) {
 func otherStateConflicts(b *bench) {
 	b.reach(claim(order, "call-1"), idempotency.StateWaiting, classify.ExecutedNo)
 	before := b.get(order, start)
-	b.refuse(order, idempotency.StateRunning, idempotency.StateFree, change("call-1", start), idempotency.ErrConflict)
-	b.refuse(order, idempotency.StateInDoubt, idempotency.StateFree, change("call-1", start), idempotency.ErrConflict)
+	b.refuse(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start), idempotency.ErrConflict)
+	b.refuse(order, idempotency.StateInDoubt, idempotency.StateFailed, change("call-1", start), idempotency.ErrConflict)
 	b.same("record after a conflict", b.get(order, start), before)
 }
 
@@ -63,13 +63,13 @@ func onlyOwner(b *bench) {
 		b.reach(claim(id, "call-1"), from, classify.ExecutedNo)
 		before := b.get(id, start)
 		for _, owner := range []string{"call-2", ""} {
-			b.refuse(id, from, idempotency.StateFree, change(owner, start), idempotency.ErrConflict)
+			b.refuse(id, from, idempotency.StateFailed, change(owner, start), idempotency.ErrConflict)
 		}
 		b.same("record after a stranger's move", b.get(id, start), before)
 	}
 	// A run that was over before does not end the one that came after it.
 	id := idempotency.ID{Tenant: order.Tenant, Key: "again"}
-	b.reach(claim(id, "call-1"), idempotency.StateFree, classify.ExecutedNo)
+	b.reach(claim(id, "call-1"), idempotency.StateFailed, classify.ExecutedNo)
 	b.begin(claim(id, "call-2"), start, idempotency.Fresh)
 	b.refuse(id, idempotency.StateRunning, idempotency.StateDone, change("call-1", start), idempotency.ErrConflict)
 }
@@ -77,7 +77,7 @@ func onlyOwner(b *bench) {
 func wokenHasOwner(b *bench) {
 	b.reach(claim(order, "call-1"), idempotency.StateParked, classify.ExecutedNo)
 	b.advance(order, idempotency.StateParked, idempotency.StateRunning, change("waker", start))
-	b.refuse(order, idempotency.StateRunning, idempotency.StateFree, change("call-1", start), idempotency.ErrConflict)
+	b.refuse(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start), idempotency.ErrConflict)
 	b.advance(order, idempotency.StateRunning, idempotency.StateParked, change("waker", start))
 	rec := b.advance(order, idempotency.StateParked, idempotency.StateRunning, change("", start))
 	if rec.Owner != "waker" {
@@ -109,7 +109,7 @@ func oneMoverSucceeds(b *bench) {
 }
 
 func unknownNotFound(b *bench) {
-	b.refuse(order, idempotency.StateRunning, idempotency.StateFree, change("call-1", start), idempotency.ErrNotFound)
+	b.refuse(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start), idempotency.ErrNotFound)
 	if _, err := b.store.Get(b.Context(), order, start); !errors.Is(err, idempotency.ErrNotFound) {
 		b.Errorf("Get = %v, want %v", err, idempotency.ErrNotFound)
 	}
@@ -123,7 +123,7 @@ func historyOverRuns(b *bench) {
 		ch.Append = tries(2, classify.ExecutedNo)
 		to := idempotency.StateWaiting
 		b.advance(order, idempotency.StateRunning, to, ch)
-		b.advance(order, to, idempotency.StateFree, change(named(run), start))
+		b.advance(order, to, idempotency.StateFailed, change(named(run), start))
 		for _, a := range ch.Append {
 			a.N = len(want) + 1
 			want = append(want, a)
@@ -143,7 +143,7 @@ func longHistory(b *bench) {
 		ch := change(named(run), start)
 		ch.Append = tries(5, classify.ExecutedNo)
 		total += 5
-		b.advance(order, idempotency.StateRunning, idempotency.StateFree, ch)
+		b.advance(order, idempotency.StateRunning, idempotency.StateFailed, ch)
 	}
 	rec := b.get(order, start)
 	h, r := rec.History, rec.Runs
@@ -171,7 +171,7 @@ func executedRises(b *bench) {
 	step(idempotency.StateRunning, idempotency.StateRunning, classify.ExecutedMaybe, false, classify.ExecutedMaybe)
 	step(idempotency.StateRunning, idempotency.StateWaiting, classify.ExecutedNo, false, classify.ExecutedMaybe)
 	step(idempotency.StateWaiting, idempotency.StateInDoubt, classify.ExecutedYes, false, classify.ExecutedYes)
-	step(idempotency.StateInDoubt, idempotency.StateFree, classify.ExecutedNo, true, classify.ExecutedNo)
+	step(idempotency.StateInDoubt, idempotency.StateFailed, classify.ExecutedNo, true, classify.ExecutedNo)
 
 	b.begin(claim(order, "call-1"), start, idempotency.Fresh)
 	ch := change("call-1", start)
@@ -205,6 +205,6 @@ func runsEnd(b *bench) {
 	b.same("runs after parking", rec.Runs, want)
 	ch = change("", end.Add(time.Hour))
 	ch.Reason = "dropped"
-	rec = b.advance(order, idempotency.StateParked, idempotency.StateFree, ch)
+	rec = b.advance(order, idempotency.StateParked, idempotency.StateFailed, ch)
 	b.same("runs after the end", rec.Runs, want)
 }

@@ -44,7 +44,7 @@ func inputsMayChange(b *bench) {
 }
 
 func outputsMayChange(b *bench) {
-	b.reach(claim(order, "call-1"), idempotency.StateFree, classify.ExecutedNo)
+	b.reach(claim(order, "call-1"), idempotency.StateFailed, classify.ExecutedNo)
 	spoil(b.begin(claim(order, "call-2"), start, idempotency.Fresh))
 	ch := change("call-2", start)
 	ch.Append, ch.Answer = tries(1, classify.ExecutedYes), created()
@@ -79,7 +79,7 @@ func outputsStay(b *bench) {
 	copied := first.Clone()
 	ch := change("call-1", start)
 	ch.Append = tries(3, classify.ExecutedMaybe)
-	b.advance(order, idempotency.StateWaiting, idempotency.StateFree, ch)
+	b.advance(order, idempotency.StateWaiting, idempotency.StateFailed, ch)
 	b.begin(claim(order, "call-2"), start, idempotency.Fresh)
 	b.same("an earlier copy", first, copied)
 }

@@ -15,10 +15,10 @@ var beginTests = []test{
 	{"a done key replays, a marker too", replayWhenDone},
 	{"a key in doubt stays", inDoubtStays},
 	{"another request is a mismatch", mismatchInEveryState},
-	{"a free key takes another request, ID-08", freeTakesAnother},
-	{"a free key that may have been executed stays bound", freeStaysBound},
+	{"a failed key takes another request, ID-08", freeTakesAnother},
+	{"a failed key that may have been executed stays bound", freeStaysBound},
 	{"other credentials get nothing", otherCredentials},
-	{"renewed credentials may use a free key", renewedCredentials},
+	{"renewed credentials may use a failed key", renewedCredentials},
 	{"credentials count in no named tenant", credentialsOfTenant},
 	{"tenants are apart, ID-01", tenantsApart},
 	{"the client's count never falls", countNeverFalls},
@@ -95,7 +95,7 @@ func mismatchInEveryState(b *bench) {
 }
 
 func freeTakesAnother(b *bench) {
-	for i, state := range []idempotency.State{idempotency.StateFree, idempotency.StateDead} {
+	for i, state := range []idempotency.State{idempotency.StateFailed, idempotency.StateDead} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
 		b.reach(claim(id, "call-1"), state, classify.ExecutedNo)
 		c := other(2, claim(id, "call-2"))
@@ -111,7 +111,7 @@ func freeTakesAnother(b *bench) {
 }
 
 func freeStaysBound(b *bench) {
-	for i, state := range []idempotency.State{idempotency.StateFree, idempotency.StateDead} {
+	for i, state := range []idempotency.State{idempotency.StateFailed, idempotency.StateDead} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
 		b.reach(claim(id, "call-1"), state, classify.ExecutedMaybe)
 		b.begin(other(2, claim(id, "call-2")), start, idempotency.Mismatch)
@@ -119,7 +119,7 @@ func freeStaysBound(b *bench) {
 		if rec.Executed != classify.ExecutedMaybe || len(rec.History) != 1 {
 			b.Errorf("the next run begins with executed %s and %d attempts, want maybe and 1", rec.Executed, len(rec.History))
 		}
-		b.advance(id, idempotency.StateRunning, idempotency.StateFree, change("call-3", start))
+		b.advance(id, idempotency.StateRunning, idempotency.StateFailed, change("call-3", start))
 		b.begin(other(2, claim(id, "call-4")), start, idempotency.Mismatch)
 	}
 }
@@ -146,7 +146,7 @@ func renewedCredentials(b *bench) {
 	b.begin(c, start, idempotency.Fresh)
 	ch := change("call-1", start)
 	ch.Append = tries(2, classify.ExecutedNo)
-	b.advance(loose, idempotency.StateRunning, idempotency.StateFree, ch)
+	b.advance(loose, idempotency.StateRunning, idempotency.StateFailed, ch)
 	rec := b.begin(credentialed(2, claim(loose, "call-2")), start, idempotency.Fresh)
 	if len(rec.History) != 0 || len(rec.Runs) != 1 || rec.NextCount() != 3 {
 		b.Errorf("renewed credentials begin with %d attempts, %d runs, count %d, want 0, 1, 3", len(rec.History), len(rec.Runs), rec.NextCount())
@@ -176,7 +176,7 @@ func countNeverFalls(b *bench) {
 	b.begin(c, start, idempotency.Fresh)
 	ch := change("call-1", start)
 	ch.Append = tries(2, classify.ExecutedNo)
-	b.advance(order, idempotency.StateRunning, idempotency.StateFree, ch)
+	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, ch)
 	c.ClientCount = 0
 	c.Owner = "call-2"
 	rec := b.begin(c, start, idempotency.Fresh)
@@ -186,7 +186,7 @@ func countNeverFalls(b *bench) {
 }
 
 func oneOfManyIsFresh(b *bench) {
-	for round, state := range []idempotency.State{0, idempotency.StateFree, idempotency.StateDead} {
+	for round, state := range []idempotency.State{0, idempotency.StateFailed, idempotency.StateDead} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: named(round)}
 		if state != 0 {
 			b.reach(claim(id, "before"), state, classify.ExecutedNo)

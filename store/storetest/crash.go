@@ -28,7 +28,7 @@ func crash(b *bench, state idempotency.State, reopen Reopen) {
 	if state == idempotency.StateDone {
 		b.same("answer after the crash", b.begin(claim(order, "call-2"), start, idempotency.Replay).Answer, created())
 	}
-	if state == idempotency.StateDone || state == idempotency.StateFree {
+	if state == idempotency.StateDone || state == idempotency.StateFailed {
 		b.load(order, nil)
 	} else {
 		b.load(order, difficult())
@@ -37,9 +37,13 @@ func crash(b *bench, state idempotency.State, reopen Reopen) {
 		b.pending()
 		return
 	}
-	b.pending(order.Key)
+	if state == idempotency.StateParked {
+		b.pending()
+	} else {
+		b.pending(order.Key)
+	}
 	b.begin(claim(order, "call-2"), start, idempotency.Busy)
-	b.advance(order, state, idempotency.StateFree, change("call-1", start))
+	b.advance(order, state, idempotency.StateFailed, change("call-1", start))
 }
 
 // crashAmongClaims: what was said to be fresh is there, and is nobody else's.
@@ -88,7 +92,7 @@ func versionsRise(b *bench, reopen Reopen) {
 		b.store = reopen(b.T, b.store)
 		ch := change(named(run), start)
 		ch.Append = tries(1, classify.ExecutedNo)
-		rises(b.advance(order, idempotency.StateRunning, idempotency.StateFree, ch).Version)
+		rises(b.advance(order, idempotency.StateRunning, idempotency.StateFailed, ch).Version)
 		b.store = reopen(b.T, b.store)
 	}
 	rec := b.get(order, start)

@@ -48,7 +48,7 @@ func expiresAtTTL(b *bench) {
 	}
 	id := idempotency.ID{Tenant: order.Tenant, Key: "settled too late"}
 	b.reach(claim(id, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
-	b.refuse(id, idempotency.StateInDoubt, idempotency.StateFree, change("", end), idempotency.ErrNotFound)
+	b.refuse(id, idempotency.StateInDoubt, idempotency.StateFailed, change("", end), idempotency.ErrNotFound)
 }
 
 func changeSetsTTL(b *bench) {
@@ -67,7 +67,7 @@ func heldNeverExpires(b *bench) {
 		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
 		b.reach(claim(id, "call-1"), state, classify.ExecutedNo)
 		b.begin(claim(id, "call-2"), late, idempotency.Busy)
-		b.advance(id, state, idempotency.StateFree, change("call-1", late))
+		b.advance(id, state, idempotency.StateFailed, change("call-1", late))
 	}
 }
 
@@ -85,7 +85,7 @@ func clockSetBack(b *bench) {
 	b.begin(claim(order, "call-2"), start.Add(ttl).Add(-1), idempotency.Replay)
 
 	id := idempotency.ID{Tenant: order.Tenant, Key: "free"}
-	b.reach(claim(id, "call-1"), idempotency.StateFree, classify.ExecutedNo)
+	b.reach(claim(id, "call-1"), idempotency.StateFailed, classify.ExecutedNo)
 	rec = b.begin(claim(id, "call-2"), back, idempotency.Fresh)
 	if rec.Updated.Before(start) || rec.Runs[1].Started.Before(start) {
 		b.Errorf("the second run began at %v, before the first", rec.Runs[1].Started)
@@ -102,7 +102,7 @@ func settledNotExecuted(b *bench) {
 	for i, state := range []idempotency.State{idempotency.StateInDoubt, idempotency.StateDead} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
 		b.reach(claim(id, "call-1"), state, classify.ExecutedMaybe)
-		b.advance(id, state, idempotency.StateFree, settle(classify.ExecutedNo))
+		b.advance(id, state, idempotency.StateFailed, settle(classify.ExecutedNo))
 		rec := b.begin(other(2, claim(id, "call-2")), start, idempotency.Fresh)
 		if rec.Executed != classify.ExecutedNo || len(rec.History) != 1 {
 			b.Errorf("after settling: executed %s, %d attempts, want no and 1", rec.Executed, len(rec.History))
@@ -129,7 +129,7 @@ func settledExecuted(b *bench) {
 
 func freedUnsettled(b *bench) {
 	b.reach(claim(order, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
-	b.advance(order, idempotency.StateInDoubt, idempotency.StateFree, change("", start))
+	b.advance(order, idempotency.StateInDoubt, idempotency.StateFailed, change("", start))
 	b.begin(other(2, claim(order, "call-2")), start, idempotency.Mismatch)
 	b.begin(claim(order, "call-2"), start, idempotency.Fresh)
 }
@@ -202,7 +202,7 @@ func closedUnavailable(b *bench) {
 	if !errors.Is(err, idempotency.ErrUnavailable) {
 		b.Errorf("Begin after Close = %v, want %v", err, idempotency.ErrUnavailable)
 	}
-	b.refuse(order, idempotency.StateRunning, idempotency.StateFree, change("call-1", start), idempotency.ErrUnavailable)
+	b.refuse(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start), idempotency.ErrUnavailable)
 	if _, err := b.store.Get(b.Context(), order, start); !errors.Is(err, idempotency.ErrUnavailable) {
 		b.Errorf("Get after Close = %v, want %v", err, idempotency.ErrUnavailable)
 	}

@@ -31,7 +31,7 @@ type Reopen func(t *testing.T, old idempotency.Store) idempotency.Store
 
 // Exercise runs the conformance suite.
 func Exercise(t *testing.T, open func(t *testing.T) idempotency.Store) {
-	run(t, open, slices.Concat(beginTests, advanceTests, answerTests, lifeTests, pendingTests))
+	run(t, open, slices.Concat(beginTests, advanceTests, answerTests, lifeTests, pendingTests, listTests))
 }
 
 // ExerciseDurable runs what a store promises that outlives its process, beside

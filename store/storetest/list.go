@@ -1,0 +1,322 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"retryproxy/classify"
+	"retryproxy/idempotency"
+)
+
+// Finding records, those that are due, and those that are buried.
+var listTests = []test{
+	{"a list is filtered, and ordered by the last change", listFiltered},
+	{"a list is read in pieces", listInPieces},
+	{"what is due comes in order, with the time of the next", dueInOrder},
+	{"what many wake at a time is woken once", wokenOnce},
+	{"a buried call is a dead record, and its key is its own", buried},
+	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
+	{"a letter keeps its last answer", letterKeepsAnswer},
+	{"notes are kept, the last ones", notesKept},
+	{"a record can be adopted", adopted},
+	{"a run's deadline can be moved, and parking is remembered", parkedSince},
+	{"what a claim says of itself is kept", claimKept},
+	{"a lease is given", leased},
+}
+
+// list requires the keys that a query finds.
+func (b *bench) list(q idempotency.Query, want ...string) {
+	b.Helper()
+	recs, next, err := b.store.List(b.Context(), q)
+	if err != nil || next != "" {
+		b.Errorf("List = next %q, %v", next, err)
+	}
+	var got []string
+	for i := range recs {
+		got = append(got, recs[i].Key)
+		whole := b.get(recs[i].ID, start)
+		whole.Answer = nil
+		b.same("listed record", recs[i], whole)
+	}
+	b.same(fmt.Sprintf("keys that %+v finds", q), got, want)
+}
+
+func listFiltered(b *bench) {
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+	make := func(key string, n int, to idempotency.State, with func(*idempotency.Claim)) {
+		b.Helper()
+		c := claim(idempotency.ID{Tenant: order.Tenant, Key: key}, "call-"+key)
+		if with != nil {
+			with(&c)
+		}
+		b.begin(c, start, idempotency.Fresh)
+		if to != idempotency.StateRunning {
+			ch := change(c.Owner, at(n))
+			ch.Append, ch.Reason = tries(1, classify.ExecutedMaybe), "because "+key
+			b.advance(c.ID, idempotency.StateRunning, to, ch)
+		}
+	}
+	make("run", 0, idempotency.StateRunning, nil)
+	make("dead", 1, idempotency.StateDead, func(c *idempotency.Claim) { c.Terms = []uint64{1, 1 << 63} })
+	make("doubt", 2, idempotency.StateInDoubt, func(c *idempotency.Claim) { c.Labels.Shop, c.Terms = "s18", []uint64{1} })
+	make("done", 3, idempotency.StateDone, func(c *idempotency.Claim) { c.Labels.TaskType = "report" })
+	make("other", 4, idempotency.StateFailed, func(c *idempotency.Claim) { c.Host = "u2.test:81" })
+	letters := []idempotency.State{idempotency.StateDead, idempotency.StateInDoubt}
+	b.list(idempotency.Query{}, "other", "done", "doubt", "dead", "run")
+	b.list(idempotency.Query{States: letters}, "doubt", "dead")
+	b.list(idempotency.Query{States: letters, Shop: "s17"}, "dead")
+	b.list(idempotency.Query{TaskType: "report"}, "done")
+	b.list(idempotency.Query{Host: "u2.test:81"}, "other")
+	b.list(idempotency.Query{Host: "u2.test"}, "other")
+	b.list(idempotency.Query{Host: "u2"})
+	b.list(idempotency.Query{Reason: "because doubt"}, "doubt")
+	b.list(idempotency.Query{Receipt: "call-dead"}, "dead")
+	b.list(idempotency.Query{Receipt: "call-done"})
+	b.list(idempotency.Query{KeyHash: idempotency.KeyHash("done")}, "done")
+	b.list(idempotency.Query{Terms: []uint64{1}}, "doubt", "dead")
+	b.list(idempotency.Query{Terms: []uint64{1, 1 << 63}}, "dead")
+	b.list(idempotency.Query{Terms: []uint64{2}})
+	b.list(idempotency.Query{Since: at(2), Until: at(4)}, "done", "doubt")
+	if _, _, err := b.store.List(b.Context(), idempotency.Query{After: "nowhere"}); !errors.Is(err, idempotency.ErrCursor) {
+		b.Errorf("List after nowhere = %v, want %v", err, idempotency.ErrCursor)
+	}
+}
+
+func listInPieces(b *bench) {
+	var want []string
+	for i := range 23 {
+		id := idempotency.ID{Tenant: fmt.Sprint("t", i%5), Key: named(i)}
+		b.begin(claim(id, "call-1"), start.Add(time.Duration(i/4)*time.Second), idempotency.Fresh)
+		want = append(want, id.Key)
+	}
+	var got []string
+	for q := (idempotency.Query{Limit: 5}); ; {
+		recs, next, err := b.store.List(b.Context(), q)
+		if err != nil {
+			b.Fatalf("List = %v", err)
+		}
+		for i := range recs {
+			got = append(got, recs[i].Key)
+		}
+		if q.After = next; next == "" {
+			break
+		}
+		if len(recs) != 5 {
+			b.Errorf("a piece has %d records, want 5", len(recs))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	b.same("keys in all pieces", got, want)
+}
+
+func dueInOrder(b *bench) {
+	if due, next, err := b.store.Due(b.Context(), start, 10); len(due) != 0 || !next.IsZero() || err != nil {
+		b.Errorf("Due in an empty store = %v, %v, %v", due, next, err)
+	}
+	for i, x := range []struct {
+		key  string
+		to   idempotency.State
+		next time.Duration
+	}{
+		{"second", idempotency.StateParked, 2 * time.Second},
+		{"first", idempotency.StateDead, time.Second},
+		{"third", idempotency.StateInDoubt, 3 * time.Second},
+		{"never", idempotency.StateDead, 0},
+		{"late", idempotency.StateParked, time.Hour},
+		{"waiting", idempotency.StateWaiting, time.Second},
+		{"later", idempotency.StateParked, 2 * time.Hour},
+	} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: x.key}
+		c := claim(id, named(i))
+		c.TTL = 10 * ttl
+		b.begin(c, start, idempotency.Fresh)
+		ch := change(named(i), start)
+		if x.next > 0 {
+			ch.NextAt = start.Add(x.next)
+		}
+		b.advance(id, idempotency.StateRunning, x.to, ch)
+	}
+	for _, x := range []struct {
+		after time.Duration
+		limit int
+		want  []string
+		next  time.Duration
+	}{
+		{0, 10, nil, time.Second},
+		{time.Second, 10, []string{"first"}, 2 * time.Second},
+		{time.Minute, 10, []string{"first", "second", "third"}, time.Hour},
+		{time.Minute, 2, []string{"first", "second"}, time.Hour},
+		{3 * time.Hour, 10, []string{"first", "second", "third", "late", "later"}, 0},
+	} {
+		due, next, err := b.store.Due(b.Context(), start.Add(x.after), x.limit)
+		var got []string
+		for i := range due {
+			got = append(got, due[i].Key)
+		}
+		b.same(fmt.Sprint("due after ", x.after), got, x.want)
+		if want := start.Add(x.next); err != nil || next.IsZero() != (x.next == 0) || x.next != 0 && !next.Equal(want) {
+			b.Errorf("after %v: next %v, %v, want %v later", x.after, next, err, x.next)
+		}
+	}
+	b.advance(idempotency.ID{Tenant: order.Tenant, Key: "second"}, idempotency.StateParked, idempotency.StateRunning, change("new", start))
+	if due, _, err := b.store.Due(b.Context(), start.Add(time.Minute), 10); len(due) != 2 || err != nil {
+		b.Errorf("Due after one was woken = %d, %v, want 2", len(due), err)
+	}
+}
+
+func wokenOnce(b *bench) {
+	b.reach(claim(order, "call-1"), idempotency.StateParked, classify.ExecutedNo)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var won []string
+	for i := range 16 {
+		group.Go(func() {
+			rec, err := b.store.Advance(b.Context(), order, idempotency.StateParked, idempotency.StateRunning, change(named(i), start))
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				won = append(won, rec.Owner)
+			} else if !errors.Is(err, idempotency.ErrConflict) {
+				b.Errorf("Advance = %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if rec := b.get(order, start); len(won) != 1 || rec.Owner != won[0] {
+		b.Errorf("%d woke it (%v), and %s owns it, want one", len(won), won, rec.Owner)
+	}
+}
+
+func buried(b *bench) {
+	c := requested(difficult(), claim(order, "call-1"))
+	c.Keyless = true
+	ch := change("", start)
+	ch.Append, ch.Answer, ch.TTL, ch.Executed = tries(2, classify.ExecutedMaybe), created(), 2*ttl, classify.ExecutedMaybe
+	rec, err := b.store.Bury(b.Context(), c, ch)
+	if err != nil {
+		b.Fatalf("Bury = %v", err)
+	}
+	if rec.State != idempotency.StateDead || !rec.Keyless || rec.Receipt != "call-1" || rec.Attempts != 2 || !rec.Expires.Equal(start.Add(2*ttl)) || len(rec.Runs) != 1 || rec.Runs[0].Ended.IsZero() {
+		b.Errorf("the buried record is %+v", rec)
+	}
+	b.same("record", b.get(order, start), rec)
+	b.same("its answer", rec.Answer, created())
+	b.load(order, difficult())
+	if _, err := b.store.Bury(b.Context(), c, ch); !errors.Is(err, idempotency.ErrConflict) {
+		b.Errorf("Bury again = %v, want %v", err, idempotency.ErrConflict)
+	}
+	b.list(idempotency.Query{States: []idempotency.State{idempotency.StateDead}}, order.Key)
+	again := b.begin(c, start, idempotency.Fresh)
+	if again.Receipt != "call-1" || again.Attempts != 2 || again.Answer != nil {
+		b.Errorf("a new run of it: %+v", again)
+	}
+}
+
+func receiptStays(b *bench) {
+	rec := b.begin(claim(order, "call-1"), start, idempotency.Fresh)
+	if rec.Receipt != "" {
+		b.Errorf("a new record has receipt %q", rec.Receipt)
+	}
+	ch := change("call-1", start)
+	ch.Receipt = true
+	rec = b.advance(order, idempotency.StateRunning, idempotency.StateRunning, ch)
+	b.list(idempotency.Query{Receipt: "call-1"}, order.Key)
+	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start))
+	again := b.begin(claim(order, "call-2"), start, idempotency.Fresh)
+	parked := b.advance(order, idempotency.StateRunning, idempotency.StateParked, change("call-2", start))
+	if rec.Receipt != "call-1" || again.Receipt != "call-1" || parked.Receipt != "call-1" {
+		b.Errorf("receipts %q, %q, %q, want call-1", rec.Receipt, again.Receipt, parked.Receipt)
+	}
+	b.advance(order, idempotency.StateParked, idempotency.StateFailed, change("", start))
+	if other := b.begin(other(2, claim(order, "call-3")), start, idempotency.Fresh); other.Receipt != "" {
+		b.Errorf("another request has the receipt %q of the first", other.Receipt)
+	}
+}
+
+func letterKeepsAnswer(b *bench) {
+	for i, state := range []idempotency.State{idempotency.StateDead, idempotency.StateInDoubt} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		b.begin(claim(id, "call-1"), start, idempotency.Fresh)
+		ch := change("call-1", start)
+		ch.Answer = created()
+		b.advance(id, idempotency.StateRunning, state, ch)
+		b.same("the answer of a letter", b.get(id, start).Answer, created())
+		noted := b.advance(id, state, state, change("", start))
+		b.same("the answer after a note", noted.Answer, created())
+		b.same("the answer after a note", b.get(id, start).Answer, created())
+		b.advance(id, state, idempotency.StateFailed, change("", start))
+		if a := b.get(id, start).Answer; a != nil {
+			b.Errorf("a failed record has an answer: %+v", a)
+		}
+	}
+	if n := b.store.Stats().Bytes; n != 0 {
+		b.Errorf("%d bytes of answers are left, want none", n)
+	}
+}
+
+func notesKept(b *bench) {
+	b.reach(claim(order, "call-1"), idempotency.StateDead, classify.ExecutedNo)
+	for i := range idempotency.NotesKept + 3 {
+		ch := change("", start)
+		ch.Note = &idempotency.Note{At: start.Add(time.Duration(i)), By: "ann", Did: "noted", Text: fmt.Sprint("é ", i)}
+		b.advance(order, idempotency.StateDead, idempotency.StateDead, ch)
+	}
+	notes := b.get(order, start).Notes
+	last := idempotency.Note{At: start.Add(idempotency.NotesKept + 2), By: "ann", Did: "noted", Text: fmt.Sprint("é ", idempotency.NotesKept+2)}
+	if len(notes) != idempotency.NotesKept {
+		b.Fatalf("%d notes, want %d", len(notes), idempotency.NotesKept)
+	}
+	b.same("the last note", notes[len(notes)-1], last)
+}
+
+func adopted(b *bench) {
+	for i, state := range []idempotency.State{idempotency.StateRunning, idempotency.StateWaiting} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		b.reach(claim(id, "call-1"), state, classify.ExecutedNo)
+		b.refuse(id, state, state, change("call-2", start), idempotency.ErrConflict)
+	}
+}
+
+func parkedSince(b *bench) {
+	b.begin(claim(order, "call-1"), start, idempotency.Fresh)
+	at := start.Add(time.Minute)
+	rec := b.advance(order, idempotency.StateRunning, idempotency.StateParked, change("call-1", at))
+	if !rec.Parked.Equal(at) {
+		b.Errorf("parked since %v, want %v", rec.Parked, at)
+	}
+	ch := change("call-2", at.Add(time.Minute))
+	ch.Deadline = at.Add(time.Hour)
+	rec = b.advance(order, idempotency.StateParked, idempotency.StateRunning, ch)
+	if !rec.Deadline.Equal(at.Add(time.Hour)) || rec.Owner != "call-2" {
+		b.Errorf("woken: deadline %v of %s, want the new one of call-2", rec.Deadline, rec.Owner)
+	}
+	rec = b.advance(order, idempotency.StateRunning, idempotency.StateParked, change("call-2", at.Add(time.Hour)))
+	if !rec.Parked.Equal(at) {
+		b.Errorf("parked again: since %v, want the first time, %v", rec.Parked, at)
+	}
+	b.same("record", b.get(order, start), rec)
+	rec = b.advance(order, idempotency.StateParked, idempotency.StateFailed, change("", at.Add(time.Hour)))
+	if !rec.Parked.IsZero() {
+		b.Errorf("ended: parked since %v", rec.Parked)
+	}
+}
+
+func claimKept(b *bench) {
+	c := claim(order, "call-1")
+	c.Kind, c.Keyless, c.Honoured, c.ClientID, c.Terms = idempotency.Requeued, true, true, "req-1", []uint64{1, 1 << 63}
+	rec := b.begin(c, start, idempotency.Fresh)
+	if !rec.Keyless || !rec.Honoured || rec.Runs[0].Kind != idempotency.Requeued || rec.Runs[0].ClientID != "req-1" || !slices.Equal(rec.Terms, c.Terms) {
+		b.Errorf("the record is %+v", rec)
+	}
+	b.same("record", b.get(order, start), rec)
+}
+
+func leased(b *bench) {
+	if err := b.store.Lease(b.Context(), time.Minute); err != nil {
+		b.Errorf("Lease = %v", err)
+	}
+}
