@@ -35,6 +35,7 @@ var layers = map[string]layer{
 	"breaker":     {level: 1},
 	"idempotency": {level: 1},
 	"limiter":     {level: 1, beside: []string{"breaker"}},
+	"journal":     {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http
