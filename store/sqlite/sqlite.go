@@ -20,6 +20,7 @@ import (
 	"modernc.org/sqlite" // and the driver
 
 	"retryproxy/idempotency"
+	"retryproxy/internal/seal"
 )
 
 // File is the name of the database in its directory.
@@ -40,6 +41,7 @@ type Config struct {
 	MaxResponse int           // of one stored body; a larger one leaves a marker
 	TTL         time.Duration // for claims that come without one
 	Keep        time.Duration // how long after its last change a record stays to be read, expired or not
+	Keys        *seal.Keys    // seal what was sent and answered; nil: it is kept in the clear
 	// Log is told what an operator should know; nil: nobody is.
 	Log func(msg string, args ...any)
 }
@@ -100,6 +102,9 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	if err := s.prepareFile(ctx, steps); err != nil {
 		return nil, err
 	}
+	if err := s.with(writing, func(db *sql.DB) error { return s.acceptKeys(ctx, db) }); err != nil {
+		return nil, s.explained(err)
+	}
 	if err := s.openReader(ctx); err != nil {
 		return nil, err
 	}
@@ -111,11 +116,11 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	return s, nil
 }
 
-// Configure changes the bounds; path and durability stay. What no longer fits
+// Configure changes the bounds; path, durability and keys stay. What no longer fits
 // is evicted by the next changes and sweeps, the oldest first.
 func (s *Store) Configure(c Config, _ time.Time) {
 	old := s.bounds()
-	c.Path, c.Durability, c.Log = old.Path, old.Durability, old.Log
+	c.Path, c.Durability, c.Keys, c.Log = old.Path, old.Durability, old.Keys, old.Log
 	s.setConfig(c)
 }
 

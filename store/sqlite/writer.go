@@ -317,7 +317,7 @@ func (w *writer) find(id idempotency.ID) (*row, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
-	r, err := scanRow(st.QueryRowContext(unending, id.Tenant, id.Key))
+	r, err := w.store.scanRow(st.QueryRowContext(unending, id.Tenant, id.Key))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil
