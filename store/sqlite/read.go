@@ -13,8 +13,12 @@ import (
 // reads are the statements of the readers.
 type reads struct{ one, request, due, next *sql.Stmt }
 
-// mostReaders is how many reads go on at a time.
-const mostReaders = 4
+// How many reads go on at a time: of records, which calls wait for, and of the
+// history, which may take long.
+const (
+	mostReaders = 4
+	mostFinders = 2
+)
 
 func (s *Store) openReader(ctx context.Context) (err error) {
 	if s.reader, err = s.connect(looking); err != nil {
@@ -22,6 +26,11 @@ func (s *Store) openReader(ctx context.Context) (err error) {
 	}
 	s.reader.SetMaxOpenConns(mostReaders)
 	s.reader.SetMaxIdleConns(mostReaders)
+	if s.finder, err = s.connect(looking); err != nil {
+		return err
+	}
+	s.finder.SetMaxOpenConns(mostFinders)
+	s.finder.SetMaxIdleConns(mostFinders)
 	for _, x := range []struct {
 		to    **sql.Stmt
 		query string

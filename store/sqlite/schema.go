@@ -172,7 +172,7 @@ CREATE TABLE calls (
   reason      TEXT    NOT NULL,
   detail      TEXT    NOT NULL,
   status      INTEGER NOT NULL, -- what the client got; 0: nothing, 499: it had left
-  executed    TEXT    NOT NULL CHECK (executed IN ('no','maybe','yes')),
+  executed    TEXT    NOT NULL, -- no, maybe, yes
   mode        TEXT    NOT NULL,
   policy      TEXT    NOT NULL,
   shop        TEXT    NOT NULL,
