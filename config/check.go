@@ -77,6 +77,7 @@ func (c *Config) check() []Problem {
 	k.breakers(&c.Breakers)
 	k.store(&c.Store)
 	k.idempotency(&c.Idempotency)
+	k.alerts(c)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
