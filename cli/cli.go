@@ -76,6 +76,7 @@ func commands() []command {
 		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
 		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
 		{"store new-key", "[-id name]", "", "make a key for store.key, under which calls on disk are sealed", NewStoreKey},
 		{"store reseal", "-config file [-data directory]", "", "seal all of a store by the first key, while no proxy uses it", Reseal},

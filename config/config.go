@@ -40,7 +40,7 @@ type Config struct {
 	Store          Store           `key:"store"`
 	History        History         `key:"history"`
 	Admin          Admin           `key:"admin"`
-	Alerts         []any           `key:"alerts,later"`
+	Alerts         []Alert         `key:"alerts"`
 	Drain          time.Duration   `key:"drain"`
 	Log            Log             `key:"log"`
 
