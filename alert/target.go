@@ -45,6 +45,7 @@ type target struct {
 	mu     sync.Mutex
 	way    way
 	queue  []Message
+	trying int // messages of the request that is being sent
 	lost   int // dropped since the newest delivery
 	over   bool
 	counts counts
@@ -154,6 +155,7 @@ func (t *target) take(now time.Time) (batch []Message, w way, seal func(now time
 	w = t.way
 	batch, seal = w.pack(t.queue, t.lost, now)
 	t.queue, t.lost = append([]Message(nil), t.queue[len(batch):]...), 0
+	t.trying = len(batch)
 	return batch, w, seal
 }
 
@@ -184,6 +186,7 @@ func (t *target) deliver(ctx context.Context) {
 	n := 1
 	for ; ; n++ {
 		o = w.post(ctx, w.client, seal(time.Now()))
+		t.saw(delivery{time.Now(), len(batch), n, o})
 		if o.err == nil || !o.again || n == tries || ctx.Err() != nil {
 			break
 		}
@@ -198,6 +201,13 @@ func (t *target) deliver(ctx context.Context) {
 	t.settle(w.Name, batch, delivery{time.Now(), len(batch), n, o})
 }
 
+// saw keeps what the newest try came to, for people who look meanwhile.
+func (t *target) saw(d delivery) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = d
+}
+
 // giveBack queues messages again, in front, when a reload changed the way that
 // they could not be delivered by.
 func (t *target) giveBack(was *Target, batch []Message) bool {
@@ -206,7 +216,7 @@ func (t *target) giveBack(was *Target, batch []Message) bool {
 	if t.way.Target == *was {
 		return false
 	}
-	t.queue = append(batch, t.queue...) // over its bound by one request at most
+	t.queue, t.trying = append(batch, t.queue...), 0 // over its bound by one request at most
 	return true
 }
 
@@ -239,7 +249,7 @@ func (t *target) pause(ctx context.Context, d time.Duration) bool {
 func (t *target) settle(name string, batch []Message, d delivery) {
 	result := "sent"
 	t.mu.Lock()
-	t.last = d
+	t.last, t.trying = d, 0
 	if d.err == nil {
 		t.counts.sent += len(batch)
 	} else {

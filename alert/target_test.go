@@ -401,6 +401,10 @@ func TestNobodyListens(t *testing.T) {
 		r := run(t, b, config("wecom", ""))
 		defer r.stop()
 		r.letter("1")
+		synctest.Wait()
+		if v := r.View().Targets[0]; v.Waiting != 1 || v.Last == nil || v.Last.Tries != 1 || !strings.Contains(v.Last.Error, "refused") {
+			t.Errorf("target %+v after the first try, want to see that and why it waits", v)
+		}
 		time.Sleep(5 * time.Minute)
 		v := r.View().Targets[0]
 		if v.Failed != 1 || v.Last.Tries != tries || !strings.Contains(v.Last.Error, "refused") {

@@ -45,14 +45,14 @@ type GroupView struct {
 type TargetView struct {
 	Name    string        `json:"name"`
 	Format  string        `json:"format"`
-	Waiting int           `json:"waiting"`
+	Waiting int           `json:"waiting"` // messages, those that are being tried included
 	Sent    int           `json:"sent"`
 	Failed  int           `json:"failed"`
 	Dropped int           `json:"dropped"`
 	Last    *DeliveryView `json:"last"` // null: there was none
 }
 
-// DeliveryView is the newest request to a target.
+// DeliveryView is the newest try of a request to a target.
 type DeliveryView struct {
 	At       time.Time `json:"at"`
 	Messages int       `json:"messages"`
@@ -98,7 +98,7 @@ func (t *target) view() TargetView {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := TargetView{
-		Name: t.way.Name, Format: t.way.Format, Waiting: len(t.queue),
+		Name: t.way.Name, Format: t.way.Format, Waiting: len(t.queue) + t.trying,
 		Sent: t.counts.sent, Failed: t.counts.failed, Dropped: t.counts.dropped,
 	}
 	if d := t.last; !d.at.IsZero() {
