@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
+
+	"retryproxy/internal/seal"
 )
 
 // Config is the whole configuration; config.yaml says what each key does. Its
@@ -39,7 +41,7 @@ type Config struct {
 	Store          Store           `key:"store"`
 	History        History         `key:"history"`
 	Admin          Admin           `key:"admin"`
-	Alerts         []any           `key:"alerts,later"`
+	Alerts         []Alert         `key:"alerts"`
 	Drain          time.Duration   `key:"drain"`
 	Log            Log             `key:"log"`
 
@@ -219,7 +221,13 @@ type Store struct {
 	Path       string `key:"path"`       // sqlite: a directory
 	Durability string `key:"durability"` // sqlite: full, process
 	URL        Secret `key:"url"`        // redis: may hold a password
-	Key        Secret `key:"key,later"`
+	Key        Secret `key:"key"`        // sqlite, redis: seals what is kept, see Keys
+}
+
+// Keys are those of Key; nil: there are none. Parse has checked them.
+func (s *Store) Keys() *seal.Keys {
+	k, _ := seal.Parse(string(s.Key))
+	return k
 }
 
 // Place says for people where a durable store is, without a password.
@@ -234,9 +242,10 @@ func (s *Store) Place() string {
 	return "redis at " + u.Host + u.Path
 }
 
-// History is how long past calls are kept.
+// History is how long past calls are kept, by a durable store.
 type History struct {
-	Keep time.Duration `key:"keep,later"`
+	Keep  time.Duration `key:"keep"`
+	Calls int           `key:"calls"` // at most, the newest
 }
 
 // Admin guards the admin listener.

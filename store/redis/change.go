@@ -63,7 +63,7 @@ func (s *Store) write(ctx context.Context, script *goredis.Script, p *put) (said
 	}
 	said, _ = out[0].(string)
 	if said == putFound {
-		now, err = parseFound(out[1])
+		now, err = s.parseFound(out[1])
 	}
 	return said, now, err
 }
@@ -86,13 +86,15 @@ func (s *Store) arguments(p *put) []any {
 		s.replica, nameOf(r.ID), version, owner, p.mark, flag(p.adopt),
 		s.serverTime().Add(lateAfter).UnixMicro(), leaseTime.Microseconds(), b.Entries, b.Bytes,
 		r.State.String(), r.Version, r.Owner, score(r.Updated), due(r), score(r.Expires), parked, r.Receipt, gone,
-		recordText(r), string(p.answer), 0, "", "", string(p.request),
+		recordText(r), string(p.answer), 0, "", "", string(p.request), "",
 	}
+	c := s.closer(r.ID)
 	if p.answer == set {
-		args[21], args[22], args[23] = r.Answer.Size(), fieldsText(r.Answer.Fields), r.Answer.Body
+		args[21], args[22], args[23] = r.Answer.Size(), c.seal("answers.fields", fieldsText(r.Answer.Fields)), c.seal("answers.body", r.Answer.Body)
+		args[25] = c.key()
 	}
 	if p.request == set {
-		args = append(args, requestFields(p.asked)...)
+		args = append(args, requestFields(p.asked, c)...)
 	}
 	return args
 }

@@ -285,21 +285,22 @@ type spot struct {
 }
 
 // requestFields are name and value in turn.
-func requestFields(q *idempotency.Request) []any {
+func requestFields(q *idempotency.Request, c closer) []any {
 	out := []any{
-		"mode", q.Mode, "scheme", q.Scheme, "authority", q.Authority, "target", q.Target, "exempt", flag(q.Exempt), "honoured", flag(q.Honoured),
-		"version", q.Version, "fields", fieldsText(q.Fields), "trailers", fieldsText(q.Trailers),
-		"listener", q.Listener, "client", q.Client, "user", q.User,
+		"mode", q.Mode, "scheme", q.Scheme, "authority", q.Authority, "target", c.seal("requests.target", []byte(q.Target)),
+		"exempt", flag(q.Exempt), "honoured", flag(q.Honoured), "version", q.Version,
+		"fields", c.seal("requests.fields", fieldsText(q.Fields)), "trailers", c.seal("requests.trailers", fieldsText(q.Trailers)),
+		"listener", q.Listener, "client", q.Client, "user", q.User, "sealed", c.key(),
 	}
 	if len(q.Others) > 0 {
 		others := make([]spot, len(q.Others))
 		for i, o := range q.Others {
 			others[i] = spot{o.Scheme, loose(o.Authority), loose(o.Target), o.Exempt}
 		}
-		out = append(out, "others", encoded(others))
+		out = append(out, "others", c.seal("requests.others", encoded(others)))
 	}
 	if q.Body != nil {
-		out = append(out, "body", q.Body)
+		out = append(out, "body", c.seal("requests.body", q.Body))
 	}
 	return out
 }
@@ -311,7 +312,16 @@ func flag(on bool) string {
 	return ""
 }
 
-func parseRequest(f map[string]string) (*idempotency.Request, error) {
+// parseRequest reads a request. Errors: errSealed.
+func parseRequest(f map[string]string, o *opener) (*idempotency.Request, error) {
+	for _, name := range []string{"target", "others", "fields", "trailers", "body"} {
+		if value, ok := f[name]; ok {
+			f[name] = o.open("requests."+name, value)
+		}
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
 	q := &idempotency.Request{
 		Mode: f["mode"], Place: idempotency.Place{Scheme: f["scheme"], Authority: f["authority"], Target: f["target"], Exempt: f["exempt"] != ""},
 		Honoured: f["honoured"] != "", Version: f["version"], Listener: f["listener"], Client: f["client"], User: f["user"],
@@ -341,51 +351,58 @@ type found struct {
 }
 
 // parseFound reads what current in lib.lua gives.
-func parseFound(reply any) (*found, error) {
+func (s *Store) parseFound(reply any) (*found, error) {
 	all, ok := reply.([]any)
-	if !ok || len(all) != 10 {
-		return nil, unreadable(fmt.Errorf("a record of %T", reply))
+	if !ok || len(all) != 11 {
+		return nil, garbled(fmt.Errorf("a record of %T", reply))
 	}
 	text := func(i int) string { s, _ := all[i].(string); return s }
 	f := &found{replica: text(3), mark: text(4), score: text(8)}
 	r := &f.rec
 	var err error
 	if r.ID, err = parseName(text(7)); err != nil {
-		return nil, unreadable(err)
+		return nil, garbled(err)
 	}
 	if r.Version, err = strconv.ParseUint(text(0), 10, 64); err != nil {
-		return nil, unreadable(err)
+		return nil, garbled(err)
 	}
 	r.Owner = text(1)
 	if r.State, err = token(text(2), states); err != nil {
-		return nil, unreadable(err)
+		return nil, garbled(err)
 	}
 	if err := parseRecord(text(6), r); err != nil {
-		return nil, unreadable(err)
+		return nil, garbled(err)
 	}
-	if text(5) == "1" && r.Answer != nil && text(8) != "" {
-		r.Answer.Kept = true
-		if r.Answer.Fields, err = parseFields(text(8)); err != nil {
-			return nil, unreadable(err)
-		}
-		if body := text(9); body != "" {
-			r.Answer.Body = []byte(body)
-		}
+	if text(5) != "1" || r.Answer == nil || text(8) == "" {
+		return f, nil
+	}
+	o := s.opener(r.ID, text(10))
+	fields, body := o.open("answers.fields", text(8)), o.open("answers.body", text(9))
+	if o.err != nil {
+		s.unreadable("an answer", r.ID, o.err) // what is left is the marker
+		return f, nil
+	}
+	if r.Answer.Fields, err = parseFields(fields); err != nil {
+		return nil, garbled(err)
+	}
+	r.Answer.Kept = true
+	if body != "" {
+		r.Answer.Body = []byte(body)
 	}
 	return f, nil
 }
 
-// unreadable is the error of what nobody of ours wrote.
-func unreadable(err error) error {
+// garbled is the error of what nobody of ours wrote.
+func garbled(err error) error {
 	return fmt.Errorf("%w: redis: it cannot be read: %w", idempotency.ErrUnavailable, err)
 }
 
 // parseAll reads a list of records.
-func parseAll(reply any) ([]*found, error) {
+func (s *Store) parseAll(reply any) ([]*found, error) {
 	all, _ := reply.([]any)
 	out := make([]*found, 0, len(all))
 	for _, one := range all {
-		f, err := parseFound(one)
+		f, err := s.parseFound(one)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func (s *Store) read(ctx context.Context, id idempotency.ID) (*found, error) {
 	if len(out) == 0 {
 		return nil, idempotency.ErrNotFound
 	}
-	return parseFound(out[0])
+	return s.parseFound(out[0])
 }
 
 // Get implements idempotency.Store.
@@ -54,9 +54,13 @@ func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Reque
 		case len(f) == 0:
 			return nil, idempotency.ErrNotFound
 		}
-		q, err := parseRequest(f)
-		if err != nil {
-			return nil, unreadable(err)
+		q, err := parseRequest(f, s.opener(id, f["sealed"]))
+		switch {
+		case errors.Is(err, errSealed):
+			s.unreadable("a request", id, err)
+			return nil, idempotency.ErrNotFound // nobody can send it
+		case err != nil:
+			return nil, garbled(err)
 		}
 		return q, nil
 	}
@@ -69,7 +73,7 @@ func (s *Store) Pending(ctx context.Context) ([]idempotency.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseAll(out)
+	all, err := s.parseAll(out)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +102,11 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempo
 	if err != nil {
 		return nil, next, err
 	}
-	all, err := parseAll(out[0])
+	all, err := s.parseAll(out[0])
 	if err != nil {
 		return nil, next, err
 	}
-	later, err := parseAll(out[1])
+	later, err := s.parseAll(out[1])
 	if err != nil {
 		return nil, next, err
 	}
@@ -174,7 +178,7 @@ func (s *Store) byReceipt(ctx context.Context, q *idempotency.Query) ([]idempote
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseAll(out)
+	all, err := s.parseAll(out)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +254,7 @@ func (st *stream) fill(ctx context.Context, s *Store) error {
 	if err != nil {
 		return err
 	}
-	if st.page, err = parseAll(out); err != nil {
+	if st.page, err = s.parseAll(out); err != nil {
 		return err
 	}
 	st.ended = len(st.page) < pageSize

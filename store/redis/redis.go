@@ -21,6 +21,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"retryproxy/idempotency"
+	"retryproxy/internal/seal"
 )
 
 // Config says where a store is and what bounds it. config checks the values.
@@ -32,6 +33,7 @@ type Config struct {
 	Bytes       int64         // of all stored answers: fields and bodies; 0: no bound
 	MaxResponse int           // of one stored body; a larger one leaves a marker
 	TTL         time.Duration // for claims that come without one
+	Keys        *seal.Keys    // that seal requests and answers; nil: they are kept in the clear
 	// Log is told what an operator should know; nil: nobody is.
 	Log func(msg string, args ...any)
 }
@@ -105,8 +107,13 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.examine(ctx); err != nil {
 		return err
 	}
-	if err := s.renew(ctx, 0); err != nil {
-		return fmt.Errorf("store: %s: %w", s.db.Options().Addr, err)
+	for _, step := range []func() error{
+		func() error { return s.acceptKeys(ctx) },
+		func() error { return s.renew(ctx, 0) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("store: redis at %s: %w", s.db.Options().Addr, err)
+		}
 	}
 	return nil
 }
@@ -122,7 +129,7 @@ func newReplica() string {
 // evicted by the next changes and sweeps, the oldest first.
 func (s *Store) Configure(c Config, _ time.Time) {
 	old := s.bounds()
-	c.URL, c.TLS, c.Instance, c.Log = old.URL, old.TLS, old.Instance, old.Log
+	c.URL, c.TLS, c.Instance, c.Keys, c.Log = old.URL, old.TLS, old.Instance, old.Keys, old.Log
 	s.setConfig(c)
 }
 

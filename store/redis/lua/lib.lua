@@ -26,10 +26,10 @@ end
 local function current(name)
   local r = call('HMGET', P .. 'rec:' .. name, 'version', 'owner', 'state', 'replica', 'mark', 'kept', 'data')
   if not r[1] then return nil end
-  r[8], r[9], r[10] = name, '', ''
+  r[8], r[9], r[10], r[11] = name, '', '', ''
   if r[6] == '1' then
-    local a = call('HMGET', P .. 'ans:' .. name, 'fields', 'body')
-    r[9], r[10] = a[1] or '', a[2] or ''
+    local a = call('HMGET', P .. 'ans:' .. name, 'fields', 'body', 'sealed')
+    r[9], r[10], r[11] = a[1] or '', a[2] or '', a[3] or ''
   end
   return r
 end

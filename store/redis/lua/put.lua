@@ -58,7 +58,7 @@ if receipt ~= '' and o[6] ~= receipt then call('SET', P .. 'receipt:' .. receipt
 
 if ARGV[21] == 'set' then
   call('HSET', rec, 'kept', '1')
-  call('HSET', ans, 'fields', ARGV[23], 'body', ARGV[24])
+  call('HSET', ans, 'fields', ARGV[23], 'body', ARGV[24], 'sealed', ARGV[26])
   resize(name, tonumber(ARGV[22]), updated)
 elseif ARGV[21] == 'drop' and known then
   call('HSET', rec, 'kept', '')
@@ -66,7 +66,7 @@ elseif ARGV[21] == 'drop' and known then
   resize(name, 0)
 end
 if ARGV[25] ~= 'keep' and known then call('DEL', req) end
-if ARGV[25] == 'set' then call('HSET', req, unpack(ARGV, 26)) end
+if ARGV[25] == 'set' then call('HSET', req, unpack(ARGV, 27)) end
 
 if keep > 0 then
   for _, key in ipairs({rec, req, ans}) do call('PEXPIREAT', key, text(keep)) end
