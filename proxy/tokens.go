@@ -10,7 +10,10 @@ import (
 const causeTokens = "tokens"
 
 // takeTokens takes the tokens of a retry that has its turn from those that all
-// processes share; false: the turn is given back, and the call has to wait on.
+// processes share; false: the turn is given back, and the call has to wait on. What
+// it needs must not be on the stack of await, which those that wait keep.
+//
+//go:noinline
 func (x *exchange) takeTokens() bool {
 	if x.p.Tokens == nil || !x.retrying() {
 		return true

@@ -168,7 +168,7 @@ func (l *lease) hold() time.Duration {
 		l.wanted, l.turned = l.want.Swap(0), now
 	}
 	most := time.Duration(max(l.wanted, l.want.Load()))
-	return max(leaseTime, most+spare)
+	return max(leaseTime, (most+spare)+(most+spare)/40) // a part of it is not counted on
 }
 
 var errForeign = errors.New("a script gave an unknown answer")
