@@ -43,6 +43,9 @@ type Env struct {
 	// Doctor gives what only a wired proxy has (Send, Egress, Roots); end gives it
 	// back. nil: upstreams and egress are not examined.
 	Doctor func(c *config.Config) (w doctor.World, end func(), err error)
+	// Reseal seals all of the store in a directory by the first key of the
+	// configuration, and says how many requests and answers that changed.
+	Reseal func(c *config.Config, dir string) (rows int, err error)
 	// CA says where our certificate authority is kept: as the configuration
 	// file says, else in the data directory. Either may be empty: the built-in
 	// configuration, the usual directory.
@@ -73,7 +76,10 @@ func commands() []command {
 		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
 		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
+		{"store new-key", "[-id name]", "", "make a key for store.key, under which calls on disk are sealed", NewStoreKey},
+		{"store reseal", "-config file [-data directory]", "", "seal all of a store by the first key, while no proxy uses it", Reseal},
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
@@ -92,14 +98,14 @@ func Run(args []string, env Env) int {
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
 		if len(args) > 1 && args[0] == "help" {
-			return Run([]string{args[1], "-h"}, env)
+			return Run(append(slices.Clone(args[1:]), "-h"), env)
 		}
 		PrintUsage(env.Stdout)
 		return OK
 	case "-version", "--version":
 		return Version(args[1:], env)
 	}
-	c := find(args[0])
+	c, rest := match(args)
 	switch {
 	case c == nil:
 		PrintUsage(env.Stderr)
@@ -107,7 +113,18 @@ func Run(args []string, env Env) int {
 	case c.run == nil:
 		return env.wrong("%s: not in this version", c.name)
 	}
-	return c.run(args[1:], env)
+	return c.run(rest, env)
+}
+
+// match finds the command that args begin with, and what follows its name, which
+// may be two words.
+func match(args []string) (c *command, rest []string) {
+	for n := min(len(args), 2); n > 0; n-- {
+		if c := find(words(args[:n]...)); c != nil {
+			return c, args[n:]
+		}
+	}
+	return nil, nil
 }
 
 // IsCommand says whether a flag in the place of the command is one: help or version.

@@ -45,9 +45,9 @@ type Policy struct {
 
 	Safe        string   `key:"safe"` // auto, method, key, always, never
 	SafeMethods []string `key:"safe_methods"`
-	OnUnknown   string   `key:"on_unknown"`    // manual_review, retry
-	OnOpen      string   `key:"on_open"`       // wait, fail
-	OnPark      int      `key:"on_park"` // 202, 503
+	OnUnknown   string   `key:"on_unknown"` // manual_review, retry
+	OnOpen      string   `key:"on_open"`    // wait, fail
+	OnPark      int      `key:"on_park"`    // 202, 503
 	Preset      string   `key:"preset,later"`
 
 	ForwardHeaders    []string `key:"forward_headers"`

@@ -230,14 +230,27 @@ func (x *exchange) takeTurn() bool {
 	if ticket == nil {
 		return true
 	}
+	x.getsInLine(ticket)
+	answered := x.wait(ticket)
+	x.getsOut()
+	return answered
+}
+
+// getsInLine and getsOut are apart so that what they need is not on the stack of
+// those who wait: see turnedAway.
+//
+//go:noinline
+func (x *exchange) getsInLine(ticket *limiter.Ticket) {
 	x.waitsFirst(time.Now())
 	x.show(stateWaiting, ticket)
 	x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
 	x.p.crowd.join()
-	answered := x.wait(ticket)
+}
+
+//go:noinline
+func (x *exchange) getsOut() {
 	x.p.crowd.leave()
 	x.show(stateRunning, nil)
-	return answered
 }
 
 // ask claims a turn; without a ticket the answer is there at once.
@@ -278,7 +291,7 @@ func (x *exchange) wait(ticket *limiter.Ticket) (answered bool) {
 				x.leave(ticket, "client_gone") // so did the others
 				return true
 			}
-			x.turn = ticket.Answer()
+			x.takeAnswer(ticket)
 			return true
 		case <-x.exitClosed:
 			return x.leaveForExit(ticket)
@@ -294,6 +307,11 @@ func (x *exchange) wait(ticket *limiter.Ticket) (answered bool) {
 		}
 	}
 }
+
+// takeAnswer is apart for the same reason as getsInLine.
+//
+//go:noinline
+func (x *exchange) takeAnswer(ticket *limiter.Ticket) { x.turn = ticket.Answer() }
 
 // leave gives the place up; a grant that came meanwhile is given back.
 func (x *exchange) leave(ticket *limiter.Ticket, reason string) {
