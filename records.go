@@ -66,6 +66,14 @@ func (s *recordStore) tokens() proxy.Tokens {
 	return s.fleet
 }
 
+// lookEvery is how soon calls of a replica that is gone are noticed.
+func (s *recordStore) lookEvery() time.Duration {
+	if s.fleet == nil {
+		return 0
+	}
+	return time.Second
+}
+
 // limits are what the limiter goes by: the configuration, and into how many parts
 // it is divided.
 type limits struct {

@@ -127,7 +127,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(),
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
@@ -283,6 +283,7 @@ func (a *app) breakerEvent(e breaker.Event) {
 	a.log.Warn("breaker", "scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
 	a.alertBreaker(&e)
 	if e.Scope == "host" && e.To == breaker.Closed {
+		a.proxy.Recovered(e.Host)
 		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
 			a.breakerEvent(*shop)
 		}

@@ -26,12 +26,21 @@ const keptUnswept = 7 * 24 * time.Hour
 type put struct {
 	rec     idempotency.Record
 	old     *found // as it was read; nil: there was none
-	adopt   bool
+	how     how
 	answer  action
 	request action
 	asked   *idempotency.Request // to set
 	mark    string
 }
+
+// how says who may write a record that a replica runs.
+type how string
+
+const (
+	own   how = "own"   // that replica
+	adopt how = "adopt" // another one, when that is gone
+	leave how = "leave" // anybody: it stays that replica's
+)
 
 // action is what becomes of what stands beside a record.
 type action string
@@ -83,10 +92,10 @@ func (s *Store) arguments(p *put) []any {
 		gone = r.Expires.Add(keptUnswept).UnixMilli()
 	}
 	args := []any{
-		s.replica, nameOf(r.ID), version, owner, p.mark, flag(p.adopt),
+		s.replica, nameOf(r.ID), version, owner, p.mark, string(p.how),
 		s.serverTime().Add(lateAfter).UnixMicro(), leaseTime.Microseconds(), b.Entries, b.Bytes,
 		r.State.String(), r.Version, r.Owner, score(r.Updated), due(r), score(r.Expires), parked, r.Receipt, gone,
-		recordText(r), string(p.answer), 0, "", "", string(p.request), "",
+		recordText(r), string(p.answer), 0, "", "", string(p.request), "", r.Host,
 	}
 	c := s.closer(r.ID)
 	if p.answer == set {
@@ -132,14 +141,14 @@ func (s *Store) claim(ctx context.Context, c *idempotency.Claim, now time.Time) 
 		if begun.Result != idempotency.Fresh || mine {
 			return begun, nil
 		}
-		p := &put{rec: begun.Record, old: old, answer: drop, request: drop, mark: mark}
+		p := &put{rec: begun.Record, old: old, how: own, answer: drop, request: drop, mark: mark}
 		if c.Request != nil {
 			p.request, p.asked = set, c.Request
 		}
 		said, there, err := s.write(ctx, claimScript, p)
 		switch {
 		case errors.Is(err, errLost):
-			s.disown(c.ID, c.Owner)
+			s.disown(disownedRun{id: c.ID, owner: c.Owner})
 			return idempotency.Begun{}, err
 		case err != nil:
 			return idempotency.Begun{}, err
@@ -176,7 +185,7 @@ var (
 // remember keeps a record that this process runs, so that its next change needs
 // no reading.
 func (s *Store) remember(p *put) {
-	if p.rec.State.Ended() || p.rec.State == idempotency.StateParked {
+	if !running(p.rec.State) || p.how == leave {
 		s.owned.Remove(p.rec.ID)
 		return
 	}
@@ -210,12 +219,15 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 		if err != nil || done {
 			return rec, err
 		}
-		p := &put{rec: *rec, old: old, adopt: ch.Adopt && running(old.rec.State), answer: answerOf(rec, old), request: requestOf(to), mark: mark}
+		p := &put{rec: *rec, old: old, how: howOf(old, &ch), answer: answerOf(rec, old), request: requestOf(to), mark: mark}
 		said, there, err := s.write(ctx, moveScript, p)
 		switch {
 		case errors.Is(err, errLost):
 			s.owned.Remove(id)
 			s.unsure.Add(id, doubt{mark, from, ch.Owner})
+			if running(to) && (p.how == adopt || !running(old.rec.State)) { // it was to become ours
+				s.disown(disownedRun{id: id, mark: mark})
+			}
 			return nil, err
 		case err != nil:
 			s.owned.Remove(id)
@@ -236,6 +248,17 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 		old = there
 	}
 	return nil, errBusy
+}
+
+// howOf says what a change of a record may do.
+func howOf(old *found, ch *idempotency.Change) how {
+	switch {
+	case ch.OnlyReceipt():
+		return leave
+	case ch.Adopt && running(old.rec.State):
+		return adopt
+	}
+	return own
 }
 
 func running(state idempotency.State) bool {
@@ -261,7 +284,7 @@ func (s *Store) next(old *found, from, to idempotency.State, ch idempotency.Chan
 		}
 		from = old.rec.State
 	}
-	if running(from) && old.rec.State == from && old.replica != s.replica && !ch.Adopt {
+	if running(from) && old.rec.State == from && old.replica != s.replica && howOf(old, &ch) == own {
 		return nil, false, fmt.Errorf("%w: another replica runs it", idempotency.ErrConflict)
 	}
 	next, err := idempotency.Apply(old.rec, from, to, ch)
@@ -311,7 +334,7 @@ func (s *Store) bury(ctx context.Context, c *idempotency.Claim, ch idempotency.C
 	if err != nil {
 		return nil, err
 	}
-	p := &put{rec: rec, answer: drop, request: drop, mark: s.mark()}
+	p := &put{rec: rec, how: own, answer: drop, request: drop, mark: s.mark()}
 	if rec.Answer != nil && rec.Answer.Kept {
 		p.answer = set
 	}
@@ -350,8 +373,8 @@ func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
 	return &own
 }
 
-// disowned are runs that may have begun though their caller was told that they did
-// not: nobody would ever end them.
+// disowned are runs that may have begun, or been taken over, though their caller was
+// told that they did not: nobody would ever end them.
 type disowned struct {
 	mu   sync.Mutex
 	runs []disownedRun
@@ -359,41 +382,49 @@ type disowned struct {
 
 type disownedRun struct {
 	id    idempotency.ID
-	owner string
+	owner string    // begun by this call
+	mark  string    // or taken over by this change
 	after time.Time // no script that was sent for it does anything any more
 }
 
 // mostDisowned bounds them; those beyond end with the process.
 const mostDisowned = 10_000
 
-func (s *Store) disown(id idempotency.ID, owner string) {
+func (s *Store) disown(run disownedRun) {
+	run.after = time.Now().Add(lateAfter + tolerated)
 	d := &s.disowned
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.runs) < mostDisowned {
-		d.runs = append(d.runs, disownedRun{id, owner, time.Now().Add(lateAfter + tolerated)})
+		d.runs = append(d.runs, run)
 	}
 }
 
-// endDisowned ends such runs as soon as Redis can be asked. Nothing was sent for
-// them.
+// endDisowned ends such runs as soon as Redis can be asked.
 func (s *Store) endDisowned(ctx context.Context) {
 	d := &s.disowned
 	d.mu.Lock()
 	runs := d.runs
 	d.runs = nil
 	d.mu.Unlock()
-	for i, run := range runs {
-		err := error(idempotency.ErrUnavailable)
-		if time.Now().After(run.after) {
-			_, err = s.advance(ctx, run.id, idempotency.StateRunning, idempotency.StateFailed, idempotency.Change{
-				Now: s.serverTime(), Owner: run.owner, Reason: "store_unavailable", EndRun: true,
-			})
-		}
-		if errors.Is(err, idempotency.ErrUnavailable) {
+	for _, run := range runs {
+		if time.Now().Before(run.after) || errors.Is(s.end(ctx, run), idempotency.ErrUnavailable) {
 			d.mu.Lock()
-			d.runs = append(d.runs, runs[i])
+			d.runs = append(d.runs, run)
 			d.mu.Unlock()
 		}
 	}
+}
+
+// end ends a run that began, and for which nothing was sent; one that was taken over
+// is left to others as it is.
+func (s *Store) end(ctx context.Context, run disownedRun) error {
+	if run.mark != "" {
+		_, err := s.call(ctx, letGoScript, nameOf(run.id), run.mark)
+		return err
+	}
+	_, err := s.advance(ctx, run.id, idempotency.StateRunning, idempotency.StateFailed, idempotency.Change{
+		Now: s.serverTime(), Owner: run.owner, Reason: "store_unavailable", EndRun: true,
+	})
+	return err
 }

@@ -48,6 +48,8 @@ var (
 	leaseText string
 	//go:embed lua/release.lua
 	releaseText string
+	//go:embed lua/letgo.lua
+	letGoText string
 	//go:embed lua/tokens.lua
 	tokensText string
 	//go:embed lua/stats.lua
@@ -62,6 +64,7 @@ var (
 	sweepScript   = script("allow-oom", sweepText)
 	leaseScript   = script("allow-oom", leaseText)
 	releaseScript = script("allow-oom", releaseText)
+	letGoScript   = script("allow-oom", letGoText)
 	tokensScript  = script("allow-oom", tokensText)
 	statsScript   = script("no-writes", statsText)
 )

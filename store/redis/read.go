@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -194,7 +195,7 @@ type merged struct {
 
 // stream is the records of one state, the latest changed first.
 type stream struct {
-	state        string
+	index        string
 	score, after string // where its next page begins
 	page         []*found
 	ended        bool
@@ -202,6 +203,9 @@ type stream struct {
 
 func (s *Store) merge(q *idempotency.Query) (*merged, error) {
 	from, after := "+inf", ""
+	if !q.Until.IsZero() {
+		from = score(q.Until)
+	}
 	if q.After != "" {
 		var ok bool
 		if from, after, ok = strings.Cut(q.After, "."); !ok || strings.Trim(from, "0123456789") != "" || from == "" {
@@ -211,10 +215,19 @@ func (s *Store) merge(q *idempotency.Query) (*merged, error) {
 	m := &merged{s: s}
 	for _, state := range idempotency.States() {
 		if len(q.States) == 0 || slices.Contains(q.States, state) {
-			m.streams = append(m.streams, &stream{state: state.String(), score: from, after: after})
+			m.streams = append(m.streams, &stream{index: indexOf(state, q), score: from, after: after})
 		}
 	}
 	return m, nil
+}
+
+// indexOf is where records of a state are found. There may be many parked ones, and
+// whoever wakes them asks for a host.
+func indexOf(state idempotency.State, q *idempotency.Query) string {
+	if _, _, err := net.SplitHostPort(q.Host); err == nil && state == idempotency.StateParked {
+		return "parked:" + q.Host
+	}
+	return "state:" + state.String()
 }
 
 // next is the next record; nil: that was all.
@@ -250,7 +263,7 @@ func (st *stream) fill(ctx context.Context, s *Store) error {
 	if len(st.page) > 0 || st.ended {
 		return nil
 	}
-	out, err := s.call(ctx, pageScript, st.state, st.score, st.after, pageSize)
+	out, err := s.call(ctx, pageScript, st.index, st.score, st.after, pageSize)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
--- page reads records of a state, the latest changed first, from a place on.
-local set, from, after, limit = P .. 'state:' .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+-- page reads records of an index by their last change, the latest first, from a
+-- place on.
+local set, from, after, limit = P .. ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local out, offset = {}, 0
 while #out < limit do
   local some = call('ZREVRANGEBYSCORE', set, from, '-inf', 'WITHSCORES', 'LIMIT', offset, limit)

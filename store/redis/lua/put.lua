@@ -1,19 +1,21 @@
 -- put writes a record if it is as the caller knows it. It may be sent twice: the
 -- mark tells that it was done. Answers: ok; found and what is there; gone; full;
 -- late: sent too long ago; foreign: another replica runs it.
-local me, name, version, owner, mark, adopt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+-- how: own, what nobody or this replica runs; adopt, what one runs that is gone;
+-- leave, whose it is and stays.
+local me, name, version, owner, mark, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local till, lease, entries, bytes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local state, updated, due, expires, parked, receipt = ARGV[11], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local keep = tonumber(ARGV[19]) -- milliseconds, when the key goes though nobody sweeps
 
 local now, t, rec, req, ans = clock(), tenant(name), P .. 'rec:' .. name, P .. 'req:' .. name, P .. 'ans:' .. name
-local o = call('HMGET', rec, 'version', 'owner', 'state', 'replica', 'mark', 'receipt', 'expires')
+local o = call('HMGET', rec, 'version', 'owner', 'state', 'replica', 'mark', 'receipt', 'expires', 'host')
 local known, was = o[1], o[3]
 if known and o[5] == mark then return {'ok'} end
 if now > till then return {'late'} end
 if known and (known ~= version or o[2] ~= owner) then return {'found', current(name)} end
 if not known and version ~= '' then return {'gone'} end
-if HELD[was] and (adopt == '1' and (o[4] == me or alive(o[4], now)) or adopt ~= '1' and o[4] ~= me) then return {'foreign'} end
+if HELD[was] and (how == 'adopt' and (o[4] == me or alive(o[4], now)) or how == 'own' and o[4] ~= me) then return {'foreign'} end
 
 -- room for one more; of a tenant no more than half
 if not known then
@@ -29,18 +31,20 @@ if not known then
 end
 
 -- A server without memory refuses the first write, and only that.
-local replica = HELD[state] and me or ''
+local replica = HELD[state] and (how == 'leave' and o[4] or me) or ''
 call('HSET', rec, 'state', state, 'version', ARGV[12], 'owner', ARGV[13], 'replica', replica, 'mark', mark,
-  'receipt', receipt, 'expires', expires, 'data', ARGV[20])
+  'receipt', receipt, 'expires', expires, 'data', ARGV[20], 'host', ARGV[27])
 if not known then call('HINCRBY', P .. 'tenants', t, 1) end
 
 if known and was ~= state then call('ZREM', P .. 'state:' .. was, name) end
 call('ZADD', P .. 'state:' .. state, updated, name)
 if HELD[was] and o[4] ~= replica then call('SREM', P .. 'held:' .. o[4], name) end
-if replica ~= '' and (o[4] or '') ~= me then
+if replica == me and (o[4] or '') ~= me then
   call('SADD', P .. 'held:' .. me, name)
   if not alive(me, now) then call('ZADD', P .. 'leases', text(now + lease), me) end
 end
+if was == 'parked' then call('ZREM', P .. 'parked:' .. o[8], name) end
+if state == 'parked' then call('ZADD', P .. 'parked:' .. ARGV[27], updated, name) end
 if SPENT[state] then
   call('ZADD', P .. 'spent:' .. t, updated, name)
 elseif SPENT[was] then
@@ -66,7 +70,7 @@ elseif ARGV[21] == 'drop' and known then
   resize(name, 0)
 end
 if ARGV[25] ~= 'keep' and known then call('DEL', req) end
-if ARGV[25] == 'set' then call('HSET', req, unpack(ARGV, 27)) end
+if ARGV[25] == 'set' then call('HSET', req, unpack(ARGV, 28)) end
 
 if keep > 0 then
   for _, key in ipairs({rec, req, ans}) do call('PEXPIREAT', key, text(keep)) end
