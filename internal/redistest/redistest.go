@@ -5,6 +5,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -86,7 +87,7 @@ func (s *Server) Restart() {
 	if s.cmd != nil {
 		s.tb.Fatal("the server is running")
 	}
-	cmd, log := exec.Command(s.path, s.args...), &strings.Builder{}
+	cmd, log := exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, s.args...), &strings.Builder{}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -186,6 +186,24 @@ func (s *Store) examine(ctx context.Context) error {
 	return nil
 }
 
+// layout is the version of what is kept under the keys.
+const layout = "1"
+
+// acceptLayout refuses what another version wrote.
+func (s *Store) acceptLayout(ctx context.Context) error {
+	if err := s.db.HSetNX(ctx, s.prefix+"count", "layout", layout).Err(); err != nil {
+		return s.explained(err)
+	}
+	found, err := s.db.HGet(ctx, s.prefix+"count", "layout").Result()
+	switch {
+	case err != nil:
+		return s.explained(err)
+	case found != layout:
+		return fmt.Errorf("the records of instance %q have layout %s, written by another retryproxy; this one knows layout %s", s.bounds().Instance, found, layout)
+	}
+	return nil
+}
+
 // parseInfo reads what INFO says.
 func parseInfo(text string) map[string]string {
 	out := map[string]string{}

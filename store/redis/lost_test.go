@@ -19,7 +19,8 @@ import (
 type relay struct {
 	to     string
 	addr   string
-	losing atomic.Int64 // so many answers are lost yet, with their connection
+	first  atomic.Int64 // so many answers come through
+	losing atomic.Int64 // and then so many are lost, with their connection
 }
 
 func newRelay(t *testing.T, to string) *relay {
@@ -64,7 +65,10 @@ func (r *relay) carry(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if r.losing.Load() > 0 {
+		switch {
+		case r.first.Load() > 0:
+			r.first.Add(-1)
+		case r.losing.Load() > 0:
 			r.losing.Add(-1)
 			return // the server has done it
 		}
@@ -86,6 +90,7 @@ func relayed(t *testing.T) (*rig, *relay) {
 	r := &rig{t, s}
 	r.fresh(key("warm", 0), start) // the scripts are known to the server
 	r.reach(key("warm", 1), idempotency.StateDone, 1, start)
+	r.want(key("warm", 1), "done")
 	return r, link
 }
 
@@ -118,6 +123,19 @@ func (r *rig) move2(id idempotency.ID, from, to idempotency.State) {
 	}
 }
 
+// overdue makes as if nothing that was sent for so many disowned runs could come any more.
+func (r *rig) overdue(want int) {
+	r.Helper()
+	r.disowned.mu.Lock()
+	defer r.disowned.mu.Unlock()
+	if n := len(r.disowned.runs); n != want {
+		r.Fatalf("%d runs are disowned, want %d", n, want)
+	}
+	for i := range r.disowned.runs {
+		r.disowned.runs[i].after = time.Time{}
+	}
+}
+
 // A run that was refused to its caller, and begun all the same, does not hold its
 // key for ever.
 func TestRunThatNobodyKnowsOf(t *testing.T) {
@@ -129,9 +147,7 @@ func TestRunThatNobodyKnowsOf(t *testing.T) {
 	r.want(key("a", 0), "running")
 	r.endDisowned(context.Background())
 	r.want(key("a", 0), "running") // what is under way may still come
-	r.disowned.mu.Lock()
-	r.disowned.runs[0].after = time.Time{}
-	r.disowned.mu.Unlock()
+	r.overdue(1)
 	r.endDisowned(context.Background())
 	r.want(key("a", 0), "failed")
 	if n := len(r.disowned.runs); n != 0 {
@@ -182,6 +198,48 @@ func TestChangeOfUnknownOutcome(t *testing.T) {
 		}
 		r.move2(id, idempotency.StateRunning, x.then)
 		r.want(id, map[bool]string{true: "marker", false: x.then.String()}[x.then == idempotency.StateDone])
+	}
+}
+
+// What was taken over, though its taker was told that it was not, is left to others.
+func TestTakenOverUnbeknown(t *testing.T) {
+	r, link := relayed(t)
+	other := longRunning(opened(t, *r.bounds()))
+	parked := func(id idempotency.ID) { r.reach(id, idempotency.StateParked, 0, start) }
+	orphaned := func(id idempotency.ID) {
+		gone := opened(t, *r.bounds())
+		(&rig{t, gone}).fresh(id, start)
+		die(t, gone)
+	}
+	for i, x := range []struct {
+		make     func(idempotency.ID)
+		from, to idempotency.State
+		ch       idempotency.Change
+	}{
+		{parked, idempotency.StateParked, idempotency.StateWaiting, idempotency.Change{Now: start, Owner: "waker"}},
+		{orphaned, idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Now: start, Owner: "waker", Adopt: true}},
+	} {
+		id := key("a", i)
+		x.make(id)
+		link.first.Store(1) // it is read first
+		link.losing.Store(tries)
+		if _, err := r.Advance(context.Background(), id, x.from, x.to, x.ch); !errors.Is(err, idempotency.ErrUnavailable) {
+			t.Fatalf("Advance = %v, want %v", err, idempotency.ErrUnavailable)
+		}
+		r.want(id, x.to.String())
+		if due, _, err := other.Due(context.Background(), start, 10); len(due) != 0 || err != nil {
+			t.Errorf("Due while it is ours = %d records, %v, want none", len(due), err)
+		}
+		r.overdue(1)
+		r.endDisowned(context.Background())
+		due, _, err := other.Due(context.Background(), start, 10)
+		if err != nil || len(due) != 1 || due[0].Key != id.Key {
+			t.Fatalf("Due once it was let go = %v, %v, want it", due, err)
+		}
+		again := idempotency.Change{Now: start, Owner: "another", Adopt: true}
+		if _, err := other.Advance(context.Background(), id, x.to, x.to, again); err != nil {
+			t.Errorf("Advance of what was let go = %v", err)
+		}
 	}
 }
 

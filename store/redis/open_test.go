@@ -41,6 +41,13 @@ func TestDoesNotStart(t *testing.T) {
 			}
 		})
 	}
+	newer := opened(t, config(primary))
+	if err := newer.db.HSet(context.Background(), newer.prefix+"count", "layout", "2").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(context.Background(), *newer.bounds()); err == nil || !strings.Contains(err.Error(), "have layout 2, written by another retryproxy") {
+		t.Errorf("Open over a newer layout = %v", err)
+	}
 	c := config(guarded)
 	c.URL = "redis://:hunter2@" + guarded.Addr() + "/3"
 	opened(t, c)

@@ -108,6 +108,7 @@ func (s *Store) begin(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func() error{
+		func() error { return s.acceptLayout(ctx) },
 		func() error { return s.acceptKeys(ctx) },
 		func() error { return s.renew(ctx, 0) },
 	} {
