@@ -481,6 +481,25 @@ func TestExplainAnOpenedTunnel(t *testing.T) {
 	}
 }
 
+// Who leaves by which egress is known from the requests inside, so that the CONNECT is
+// opened, as on the wire; a tunnel that stays closed goes nowhere.
+func TestExplainAnOpenedTunnelWithoutAnEgress(t *testing.T) {
+	table, err := egress.NewTable(egress.Config{Deny: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := explainSettings(t)
+	s.Egress, s.Intercept = table, &Interception{Hosts: policy.NewHosts([]string{"open.example"})}
+	e := explained(t, s, ExplainRequest{Method: "CONNECT", URL: "open.example:443"})
+	if e.Refused != nil || len(e.Hops) != 1 || !strings.HasPrefix(e.Hops[0].Why, "a tunnel that is opened") {
+		t.Errorf("Explain of an opened tunnel = %+v, refused %+v, want it opened", e.Hops, e.Refused)
+	}
+	e = explained(t, s, ExplainRequest{Method: "CONNECT", URL: "a.test:443"})
+	if e.Refused == nil || e.Refused.Reason != "destination_denied" {
+		t.Errorf("Explain of a tunnel that stays closed = %+v, want it denied", e.Refused)
+	}
+}
+
 func TestExplainEgress(t *testing.T) {
 	table, err := egress.NewTable(egress.Config{
 		Rules: []egress.Rule{{
