@@ -24,12 +24,12 @@ func (x *exchange) enter() *refusal {
 	if r := x.identify(); r != nil {
 		return r
 	}
-	if r := x.misnamed(); r != nil {
-		return r
-	}
-	if x.internal() {
+	switch named, answered := x.forUs(); {
+	case answered:
 		x.mode = "local"
 		return nil
+	case named: // it must not be looked for elsewhere
+		return refuse("bad_request", internalHost+" is this proxy itself, and answers to http:// at port 80 only")
 	}
 	if strings.HasPrefix(x.call.Request.Target, receiptPath) && x.call.Form != inbound.Authority {
 		return x.ownReceipt()
