@@ -122,6 +122,7 @@ func (p *Proxy) goOn(rec *idempotency.Record, q *idempotency.Request) {
 		r = x.readBody()
 	}
 	x.begun = time.Now()
+	x.index()
 	if r != nil {
 		x.cannotGoOn(r)
 		return
