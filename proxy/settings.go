@@ -36,7 +36,8 @@ type Settings struct {
 	MaxWait     time.Duration // a call's total at gates
 	TunnelIdle  time.Duration
 	KeyTTL      time.Duration
-	MaxResponse int64 // bytes of an answer that is kept for its key
+	LetterTTL   time.Duration // how long a dead letter is kept
+	MaxResponse int64         // bytes of an answer that is kept for its key
 }
 
 // Interception says which tunnels are opened, and with whose certificates.

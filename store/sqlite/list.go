@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -46,7 +47,11 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempote
 // conditions are what the file can look for.
 func conditions(q *idempotency.Query) (where string, args []any) {
 	where = "r.past = 0"
-	if len(q.States) > 0 {
+	switch len(q.States) {
+	case 0:
+	case 1:
+		where += " AND r.state = '" + q.States[0].String() + "'" // so that partial indexes are found
+	default:
 		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
 	}
 	add := func(condition string, value any) {
@@ -57,6 +62,9 @@ func conditions(q *idempotency.Query) (where string, args []any) {
 		if value != "" {
 			add("r."+column+" = ?", value)
 		}
+	}
+	if _, _, err := net.SplitHostPort(q.Host); err == nil {
+		add("r.host = ?", q.Host)
 	}
 	if !q.Since.IsZero() {
 		add("r.updated >= ?", timeText(q.Since))

@@ -19,6 +19,7 @@ var listTests = []test{
 	{"what many wake at a time is woken once", wokenOnce},
 	{"a buried call is a dead record, and its key is its own", buried},
 	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
+	{"anybody may ask for a receipt, at any time", receiptAnyTime},
 	{"a letter keeps its last answer", letterKeepsAnswer},
 	{"notes are kept, the last ones", notesKept},
 	{"a record can be adopted", adopted},
@@ -221,9 +222,10 @@ func receiptStays(b *bench) {
 	if rec.Receipt != "" {
 		b.Errorf("a new record has receipt %q", rec.Receipt)
 	}
-	ch := change("call-1", start)
-	ch.Receipt = true
-	rec = b.advance(order, idempotency.StateRunning, idempotency.StateRunning, ch)
+	rec = b.advance(order, idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Now: start, Receipt: true})
+	if rec.Owner != "call-1" {
+		b.Errorf("asking for a receipt made %q the owner", rec.Owner)
+	}
 	b.list(idempotency.Query{Receipt: "call-1"}, order.Key)
 	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start))
 	again := b.begin(claim(order, "call-2"), start, idempotency.Fresh)
@@ -234,6 +236,18 @@ func receiptStays(b *bench) {
 	b.advance(order, idempotency.StateParked, idempotency.StateFailed, change("", start))
 	if other := b.begin(other(2, claim(order, "call-3")), start, idempotency.Fresh); other.Receipt != "" {
 		b.Errorf("another request has the receipt %q of the first", other.Receipt)
+	}
+}
+
+// receiptAnyTime: who asks for a receipt changes nothing else.
+func receiptAnyTime(b *bench) {
+	for i, state := range idempotency.States() {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		before := b.reach(requested(difficult(), claim(id, "call-1")), state, classify.ExecutedMaybe)
+		rec := b.advance(id, state, state, idempotency.Change{Now: start.Add(time.Minute), Receipt: true})
+		before.Version, before.Receipt = rec.Version, "call-1"
+		b.same("record with its receipt", rec, before)
+		b.same("record with its receipt", b.get(id, start), before)
 	}
 }
 
