@@ -52,7 +52,7 @@ func conditions(q *idempotency.Query) (where string, args []any) {
 	case 1:
 		where += " AND r.state = '" + q.States[0].String() + "'" // so that partial indexes are found
 	default:
-		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
+		where += " AND (r.state = '" + strings.Join(names(q.States), "' OR r.state = '") + "')"
 	}
 	add := func(condition string, value any) {
 		where += " AND " + condition

@@ -97,13 +97,14 @@ CREATE TABLE answers (
 `
 
 // schema2 makes the table anew: the state free is called failed, and a record has
-// what receipts and letters need.
+// what receipts and letters need. Lists of IN would cost a table of their own with
+// every statement.
 const schema2 = `
 CREATE TABLE records2 (
   id           INTEGER PRIMARY KEY,
   tenant       TEXT    NOT NULL,
   key          TEXT    NOT NULL,
-  state        TEXT    NOT NULL CHECK (state IN ('running','waiting','parked','done','failed','dead','in_doubt')),
+  state        TEXT    NOT NULL CHECK (state = 'running' OR state = 'done' OR state = 'waiting' OR state = 'parked' OR state = 'failed' OR state = 'dead' OR state = 'in_doubt'),
   past         INTEGER NOT NULL DEFAULT 0, -- 1: its ttl is over and only its history is left
   version      INTEGER NOT NULL,
   owner        TEXT    NOT NULL,           -- call id of the last run
@@ -126,7 +127,7 @@ CREATE TABLE records2 (
   expires      TEXT,                       -- ended: when the key is new again; past: when the row goes
   ttl          TEXT    NOT NULL,
   reason       TEXT    NOT NULL,
-  executed     TEXT    NOT NULL CHECK (executed IN ('no','maybe','yes')),
+  executed     TEXT    NOT NULL CHECK (executed = 'no' OR executed = 'yes' OR executed = 'maybe'),
   client_count INTEGER NOT NULL,           -- largest X-Retry-Count a client sent
   attempts     INTEGER NOT NULL,
   runs         TEXT    NOT NULL,           -- JSON
@@ -152,8 +153,8 @@ FROM records r LEFT JOIN requests q ON q.record = r.id;
 DROP TABLE records;
 ALTER TABLE records2 RENAME TO records;
 CREATE INDEX records_life ON records (past, expires, state, bytes);
-CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt');
-CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND state IN ('dead', 'in_doubt');
+CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt');
+CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND (state = 'dead' OR state = 'in_doubt');
 CREATE INDEX records_receipt ON records (receipt) WHERE receipt IS NOT NULL;
 CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
 CREATE INDEX records_of_host ON records (host, updated) WHERE past = 0 AND state = 'parked';
