@@ -16,7 +16,7 @@ const (
 )
 
 // List implements idempotency.Store. The file finds what it can; what it cannot
-// (a hash, terms, a host without its port) is looked for among the rest.
+// (terms, a host without its port) is looked for among the rest.
 func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempotency.Record, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = usualLimit
@@ -52,13 +52,13 @@ func conditions(q *idempotency.Query) (where string, args []any) {
 	case 1:
 		where += " AND r.state = '" + q.States[0].String() + "'" // so that partial indexes are found
 	default:
-		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
+		where += " AND (r.state = '" + strings.Join(names(q.States), "' OR r.state = '") + "')"
 	}
 	add := func(condition string, value any) {
 		where += " AND " + condition
 		args = append(args, value)
 	}
-	for column, value := range map[string]string{"receipt": q.Receipt, "shop": q.Shop, "task_type": q.TaskType, "reason": q.Reason} {
+	for column, value := range map[string]string{"key_hash": q.KeyHash, "receipt": q.Receipt, "shop": q.Shop, "task_type": q.TaskType, "reason": q.Reason} {
 		if value != "" {
 			add("r."+column+" = ?", value)
 		}
