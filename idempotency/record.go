@@ -65,7 +65,7 @@ const (
 	HistoryFirst = 4  // attempts kept from the start
 	HistoryLast  = 28 // attempts kept from the end
 	RunsFirst    = 4  // runs kept from the start
-	RunsLast     = 12 // runs kept from the end
+	RunsLast     = 16 // runs kept from the end: no fewer than a policy's redrive may have entries
 	NotesKept    = 16 // notes kept from the end
 )
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempote
 	}
 	where, args := conditions(&q)
 	for at := q.After; ; {
-		rows, ended, err := s.page(ctx, where, args, at)
+		rows, ended, err := s.page(ctx, where, args, at, orders[q.Oldest])
 		if err != nil {
 			return nil, "", err
 		}
@@ -46,8 +47,15 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempote
 // conditions are what the file can look for.
 func conditions(q *idempotency.Query) (where string, args []any) {
 	where = "r.past = 0"
-	if len(q.States) > 0 {
+	switch letters := slices.DeleteFunc(slices.Clone(q.States), func(s idempotency.State) bool { return !s.Letter() }); {
+	case len(q.States) == 0:
+	case len(letters) < len(q.States):
 		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
+	default: // in the words of records_letters, or it is not used
+		where += " AND r.state IN ('dead', 'in_doubt')"
+		if len(letters) == 1 {
+			where += " AND r.state = '" + letters[0].String() + "'"
+		}
 	}
 	add := func(condition string, value any) {
 		where += " AND " + condition
@@ -75,18 +83,26 @@ func names(states []idempotency.State) []string {
 	return out
 }
 
+// order is a direction of the list.
+type order struct{ beyond, by string }
+
+var orders = map[bool]order{
+	false: {"(r.updated, r.id) < (?, ?)", "r.updated DESC, r.id DESC"},
+	true:  {"(r.updated, r.id) > (?, ?)", "r.updated, r.id"},
+}
+
 // page gives some rows after a place.
-func (s *Store) page(ctx context.Context, where string, args []any, after string) (out []*row, ended bool, err error) {
+func (s *Store) page(ctx context.Context, where string, args []any, after string, o order) (out []*row, ended bool, err error) {
 	if after != "" {
 		at, id, err := parsePlace(after)
 		if err != nil {
 			return nil, false, err
 		}
-		where += " AND (r.updated, r.id) < (?, ?)"
+		where += " AND " + o.beyond
 		args = append(args[:len(args):len(args)], at, id)
 	}
 	rows, err := s.reader.QueryContext(ctx, "SELECT "+columns+", '', NULL FROM records r WHERE "+where+
-		" ORDER BY r.updated DESC, r.id DESC LIMIT "+strconv.Itoa(mostLooked), args...)
+		" ORDER BY "+o.by+" LIMIT "+strconv.Itoa(mostLooked), args...)
 	if err != nil {
 		return nil, false, readError(err)
 	}

@@ -76,9 +76,13 @@ func listFiltered(b *bench) {
 	b.list(idempotency.Query{Receipt: "call-dead"}, "dead")
 	b.list(idempotency.Query{Receipt: "call-done"})
 	b.list(idempotency.Query{KeyHash: idempotency.KeyHash("done")}, "done")
-	b.list(idempotency.Query{Terms: []uint64{1}}, "doubt", "dead")
-	b.list(idempotency.Query{Terms: []uint64{1, 1 << 63}}, "dead")
-	b.list(idempotency.Query{Terms: []uint64{2}})
+	b.list(idempotency.Query{Words: [][]uint64{{1}}}, "doubt", "dead")
+	b.list(idempotency.Query{Words: [][]uint64{{1}, {2, 1 << 63}}}, "dead")
+	b.list(idempotency.Query{Words: [][]uint64{{1}, {2}}})
+	b.list(idempotency.Query{Executed: []classify.Executed{classify.ExecutedNo}}, "run")
+	b.list(idempotency.Query{States: letters[:1]}, "dead")
+	b.list(idempotency.Query{States: []idempotency.State{idempotency.StateDead, idempotency.StateDone}}, "done", "dead")
+	b.list(idempotency.Query{Oldest: true}, "run", "dead", "doubt", "done", "other")
 	b.list(idempotency.Query{Since: at(2), Until: at(4)}, "done", "doubt")
 	if _, _, err := b.store.List(b.Context(), idempotency.Query{After: "nowhere"}); !errors.Is(err, idempotency.ErrCursor) {
 		b.Errorf("List after nowhere = %v, want %v", err, idempotency.ErrCursor)
@@ -92,8 +96,16 @@ func listInPieces(b *bench) {
 		b.begin(claim(id, "call-1"), start.Add(time.Duration(i/4)*time.Second), idempotency.Fresh)
 		want = append(want, id.Key)
 	}
+	for _, oldest := range []bool{false, true} {
+		b.piecewise(idempotency.Query{Limit: 5, Oldest: oldest}, want)
+	}
+}
+
+// piecewise reads a list in pieces of q.Limit and requires these keys in all.
+func (b *bench) piecewise(q idempotency.Query, want []string) {
+	b.Helper()
 	var got []string
-	for q := (idempotency.Query{Limit: 5}); ; {
+	for {
 		recs, next, err := b.store.List(b.Context(), q)
 		if err != nil {
 			b.Fatalf("List = %v", err)
@@ -104,8 +116,8 @@ func listInPieces(b *bench) {
 		if q.After = next; next == "" {
 			break
 		}
-		if len(recs) != 5 {
-			b.Errorf("a piece has %d records, want 5", len(recs))
+		if len(recs) != q.Limit {
+			b.Errorf("a piece has %d records, want %d", len(recs), q.Limit)
 		}
 	}
 	slices.Sort(got)
