@@ -37,6 +37,7 @@ type Config struct {
 	Limits         Limits          `key:"limits"`
 	Store          Store           `key:"store"`
 	History        History         `key:"history"`
+	DeadLetters    DeadLetters     `key:"dead_letters"`
 	Admin          Admin           `key:"admin"`
 	Alerts         []any           `key:"alerts,later"`
 	Drain          time.Duration   `key:"drain"`
@@ -224,6 +225,12 @@ type Store struct {
 // History is how long past calls are kept.
 type History struct {
 	Keep time.Duration `key:"keep,later"`
+}
+
+// DeadLetters is how long calls that were given up are kept for a person.
+type DeadLetters struct {
+	Keep time.Duration `key:"keep"`
+	Max  int           `key:"max"` // the oldest beyond it go
 }
 
 // Admin guards the admin listener.
