@@ -1,0 +1,45 @@
+package deadletter
+
+import "time"
+
+// Keep is how long letters are kept, and how many.
+type Keep struct {
+	For time.Duration
+	Max int
+}
+
+// Warning says beforehand that letters will go.
+type Warning struct {
+	Cause   string    // age, max
+	Letters int       // that go; with max those that are stored
+	By      time.Time // when the first goes; zero: when Max is reached
+	Max     int       // with max
+}
+
+// Causes of a Warning.
+const (
+	ByAge = "age"
+	ByMax = "max"
+)
+
+// warnEvery is how often the same is said.
+const warnEvery = 24 * time.Hour
+
+// Notice is how long beforehand it is said that letters will go by their age: a
+// day, or half of what they are kept.
+func (k Keep) Notice() time.Duration { return min(24*time.Hour, k.For/2) }
+
+// Excess is how many of so many dead letters are too much.
+func (k Keep) Excess(dead int) int { return max(0, dead-k.Max) }
+
+// Fills says that so many dead letters are 90 per cent of what is kept.
+func (k Keep) Fills(dead int) bool { return dead > 0 && int64(dead)*10 >= int64(k.Max)*9 }
+
+// Said remembers when what was said.
+type Said map[string]time.Time
+
+// Due says whether a cause may be said again.
+func (s Said) Due(cause string, now time.Time) bool {
+	at, ok := s[cause]
+	return !ok || !now.Before(at.Add(warnEvery))
+}
