@@ -35,6 +35,7 @@ var layers = map[string]layer{
 	"breaker":     {level: 1},
 	"idempotency": {level: 1},
 	"limiter":     {level: 1, beside: []string{"breaker"}},
+	"journal":     {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http
@@ -64,6 +65,7 @@ var layers = map[string]layer{
 
 	"bench/https": {level: 5, http: true}, // a program of its own
 
+	"internal/seal":       {level: 2}, // chance, below the edges
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests

@@ -79,7 +79,12 @@ type Summary struct {
 	Attempts History
 	Previous int // attempts of earlier runs on the record, not among Attempts
 
+	// Terms are hashes of what the call can be found by (journal.Salts.Terms); none
+	// where no history is kept.
+	Terms []uint64
+
 	Started  time.Time
+	Ended    time.Time // zero: not yet
 	Duration time.Duration
 	Overhead time.Duration // our own part: neither upstream nor waiting
 	Bytes    int64         // of the answer's body
