@@ -77,7 +77,12 @@ func commands() []command {
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
-		{"deadletters", "", "", "calls that were given up", nil},
+		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
+		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
+		{"deadletters requeue", "[-executed-unknown] | [conditions] [-dry-run] [-rate 5/s] [-canary n] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
+		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},
+		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
+		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
 		{"preset", "", "", "test a preset", nil},
 		{"report", "", "", "what retries saved", nil},
 		{"simulate", "", "", "try a policy on a simulated outage", nil},
@@ -92,14 +97,14 @@ func Run(args []string, env Env) int {
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
 		if len(args) > 1 && args[0] == "help" {
-			return Run([]string{args[1], "-h"}, env)
+			return Run(append(slices.Clone(args[1:]), "-h"), env)
 		}
 		PrintUsage(env.Stdout)
 		return OK
 	case "-version", "--version":
 		return Version(args[1:], env)
 	}
-	c := find(args[0])
+	c, rest := match(args)
 	switch {
 	case c == nil:
 		PrintUsage(env.Stderr)
@@ -107,7 +112,18 @@ func Run(args []string, env Env) int {
 	case c.run == nil:
 		return env.wrong("%s: not in this version", c.name)
 	}
-	return c.run(args[1:], env)
+	return c.run(rest, env)
+}
+
+// match finds the command that args begin with, and what follows its name, which
+// may be two words.
+func match(args []string) (c *command, rest []string) {
+	for n := min(len(args), 2); n > 0; n-- {
+		if c := find(words(args[:n]...)); c != nil {
+			return c, args[n:]
+		}
+	}
+	return nil, nil
 }
 
 // IsCommand says whether a flag in the place of the command is one: help or version.

@@ -48,10 +48,11 @@ func States() []idempotency.State {
 
 // What a note says was done.
 const (
-	DidRequeue     = "requeued"
-	DidExecuted    = "executed"
-	DidNotExecuted = "not_executed"
-	DidDrop        = "dropped"
+	DidRequeue        = "requeued"
+	DidRequeueUnknown = "requeued_executed_unknown" // though it may have been executed
+	DidExecuted       = "executed"
+	DidNotExecuted    = "not_executed"
+	DidDrop           = "dropped"
 )
 
 // Reasons of records whose letter was closed by other means than an answer.

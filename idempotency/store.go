@@ -86,6 +86,7 @@ func (r Result) String() string { return resultNames[r] }
 type Begun struct {
 	Result Result
 	Record Record
+	Letter bool // Fresh: the same call was given up before, and is a dead letter until it ends
 }
 
 // Change is what Advance applies, plain data. Zero fields change nothing,

@@ -15,6 +15,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/breaker"
+	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
 	"retryproxy/intercept"
@@ -34,6 +35,8 @@ type Deps struct {
 	Flights  *idempotency.Flights
 	Spool    *spool.Pool // request bodies
 	Answers  *spool.Pool // answers kept while their call waits
+	// Words are the words of a text, each as the hashes that calls can be found by.
+	Words func(text string) [][]uint64
 	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS
 	// that we opened there.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
@@ -52,10 +55,11 @@ type Hooks struct {
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
 	Tunnel      func(host string)
 	Suspect     func(host string)
-	Breaker     func(e *breaker.Event) // of a shop or an exit
-	Moved       func(egress string)    // a call left by another address than its shop's
-	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
-	KeyOnly     func(host string)      // a repeat whose only basis is the key
+	Breaker     func(e *breaker.Event)     // of a shop or an exit
+	Retention   func(w deadletter.Warning) // dead letters will be removed
+	Moved       func(egress string)        // a call left by another address than its shop's
+	PassThrough func(host string)          // a client refuses our CA: its tunnels there stay closed
+	KeyOnly     func(host string)          // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

@@ -19,6 +19,7 @@ var listTests = []test{
 	{"what many wake at a time is woken once", wokenOnce},
 	{"a buried call is a dead record, and its key is its own", buried},
 	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
+	{"who begins on a letter is told so", letterBegins},
 	{"a letter keeps its last answer", letterKeepsAnswer},
 	{"notes are kept, the last ones", notesKept},
 	{"a record can be adopted", adopted},
@@ -246,6 +247,22 @@ func receiptStays(b *bench) {
 	b.advance(order, idempotency.StateParked, idempotency.StateFailed, change("", start))
 	if other := b.begin(other(2, claim(order, "call-3")), start, idempotency.Fresh); other.Receipt != "" {
 		b.Errorf("another request has the receipt %q of the first", other.Receipt)
+	}
+}
+
+// letterBegins: who runs a dead letter again is told that it is one.
+func letterBegins(b *bench) {
+	for i, state := range []idempotency.State{idempotency.StateDead, idempotency.StateFailed} {
+		c := claim(idempotency.ID{Tenant: order.Tenant, Key: named(i)}, "call-1")
+		b.reach(c, state, classify.ExecutedNo)
+		c.Owner = "call-2"
+		for _, fingerprint := range []byte{1, 9} { // the same request, another one
+			begun, err := b.store.Begin(b.Context(), other(fingerprint, c), start)
+			if want := state == idempotency.StateDead && fingerprint == 1; err != nil || begun.Result != idempotency.Fresh || begun.Letter != want {
+				b.Errorf("Begin on %s = %v, letter %v, %v, want a letter %v", state, begun.Result, begun.Letter, err, want)
+			}
+			b.advance(c.ID, idempotency.StateRunning, state, change("call-2", start))
+		}
 	}
 }
 
