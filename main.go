@@ -60,6 +60,7 @@ func run(ctx context.Context, args []string, env environment) int {
 		Version: version, Defaults: defaultConfig,
 		Check:   mayRun,
 		Doctor:  examine,
+		Reseal:  reseal,
 		CA:      func(file, data string) (intercept.Files, error) { return filesOf(file, data, env) },
 		Serve:   func(args []string) int { return serve(ctx, args, env) },
 		Demo:    func(args []string) int { return runDemo(ctx, args, env) },

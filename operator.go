@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -29,7 +30,11 @@ func (a *app) adminDeps() admin.Deps {
 		Reload:    a.reloadNow,
 		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
 		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
-		Observed:  func() any { return a.observer.View() },
+		Observed: func() any { return a.observer.View() },
+		Alerts:   func() any { return a.alerts.View() },
+		TestAlerts: func(ctx context.Context, rule string) (any, error) {
+			return a.alerts.Test(ctx, rule)
+		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
 		CA:        a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },

@@ -25,6 +25,9 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	}
 	c := sqliteConfig(cfg)
 	c.Log = func(msg string, args ...any) { log.Warn("store: "+msg, args...) } //nolint:sloglint // the text is a constant of the store
+	if c.Keys == nil {
+		log.Warn("store: what bots send is kept in the clear, credentials included; store.key seals it", "path", c.Path)
+	}
 	s, err := sqlite.Open(ctx, c)
 	if err != nil {
 		return recordStore{}, err
@@ -42,5 +45,13 @@ func sqliteConfig(cfg *config.Config) sqlite.Config {
 	return sqlite.Config{
 		Path: cfg.Store.Path, Durability: cfg.Store.Durability,
 		Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL,
+		Keep: cfg.History.Keep, Keys: cfg.Store.Keys(),
 	}
+}
+
+// reseal seals all of the store in a directory by the first key.
+func reseal(cfg *config.Config, dir string) (rows int, err error) {
+	c := sqliteConfig(cfg)
+	c.Path = dir
+	return sqlite.Reseal(context.Background(), c)
 }

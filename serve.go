@@ -191,6 +191,7 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	g.Go(func() error { return a.proxy.Run(background) })
+	g.Go(func() error { return a.alerts.Run(background) })
 	g.Go(func() error { return a.watch(background, env.reload) })
 	for _, l := range a.proxies {
 		g.Go(func() error { return ignoreClosed(a.front.Serve(l.Listener, l.on)) })
@@ -219,6 +220,7 @@ func (a *app) drain(stop func()) error {
 	err := errors.Join(a.front.Shutdown(ctx), a.proxy.Wait(ctx))
 	late := !hurry.Stop()
 	stop()
+	a.alerts.Flush(ctx)
 	if err != nil || late {
 		a.log.Warn("calls were still in flight when the time to drain was over")
 		return a.front.Close()

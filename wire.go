@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"retryproxy/admin"
+	"retryproxy/alert"
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/cli"
@@ -60,6 +61,7 @@ type app struct {
 
 	metrics  *telemetry.Metrics
 	observer *doctor.Observer // what clients do, for the doctor
+	alerts   *alert.Alerts
 	store    recordStore
 	bodies   *spool.Pool
 	shops    *breaker.Shops
@@ -110,11 +112,13 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.store, err = openStore(hard, cfg, a.log); err != nil {
 		return nil, err
 	}
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }}
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
+	a.alerts = a.newAlerts(cfg)
 	a.bodies = spool.New(spoolConfig(cfg))
 	a.up = upstream.New(upstream.Config{
 		Resolve: a.resolve, Dial: a.dial, Guard: a.guard, GuardName: a.guardName, TLS: &tls.Config{RootCAs: cfg.TLS.Roots()},
@@ -256,11 +260,15 @@ func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
 		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
-		DeadLetter: func(s *attempt.Summary) { m.DeadLetter(s.Reason) },
-		Tunnel:     m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		DeadLetter: func(s *attempt.Summary) {
+			m.DeadLetter(s.Reason)
+			a.alertDeadLetter(s)
+		},
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			a.observer.Call(s)
+			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
 		},
 	}
@@ -269,6 +277,7 @@ func (a *app) hooks() proxy.Hooks {
 // breakerEvent tells of a state change, and lets a recovered host's shops go.
 func (a *app) breakerEvent(e breaker.Event) {
 	a.log.Warn("breaker", "scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
+	a.alertBreaker(&e)
 	if e.Scope == "host" && e.To == breaker.Closed {
 		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
 			a.breakerEvent(*shop)

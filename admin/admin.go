@@ -5,6 +5,7 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -51,6 +52,11 @@ type Deps struct {
 	// says how many there were. nil: there are none.
 	ResetPins func(client, host string) int
 
+	Alerts func() any // rules, what is firing and deliveries, as JSON shows it; nil: nothing is told
+	// TestAlerts sends a test to the targets of a rule, empty: to all, and says what
+	// each answered. It fails where there is no such rule. May be nil.
+	TestAlerts func(ctx context.Context, rule string) (any, error)
+
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
@@ -87,6 +93,8 @@ const index = `retryproxy admin
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
+/api/v1/alerts                rules, what is firing, and how deliveries went
+/api/v1/alerts/test           POST; a test message to each target, ?rule= to those of one rule
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
 /api/v1/intercept/reset       POST; ends pass-throughs, all or ?client= host= of one
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
@@ -137,6 +145,8 @@ func (s *server) api(r chi.Router) {
 	r.Put("/retries", s.setRetries)
 	r.Get("/shops", s.showShops)
 	r.Get("/observed", s.showObserved)
+	r.Get("/alerts", s.showAlerts)
+	r.Post("/alerts/test", s.testAlerts)
 	r.Get("/intercept", s.showIntercept)
 	r.Post("/intercept/reset", s.resetPins)
 	r.Get("/explain", s.explain)

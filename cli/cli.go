@@ -43,6 +43,9 @@ type Env struct {
 	// Doctor gives what only a wired proxy has (Send, Egress, Roots); end gives it
 	// back. nil: upstreams and egress are not examined.
 	Doctor func(c *config.Config) (w doctor.World, end func(), err error)
+	// Reseal seals all of the store in a directory by the first key of the
+	// configuration, and says how many requests and answers that changed.
+	Reseal func(c *config.Config, dir string) (rows int, err error)
 	// CA says where our certificate authority is kept: as the configuration
 	// file says, else in the data directory. Either may be empty: the built-in
 	// configuration, the usual directory.
@@ -73,7 +76,10 @@ func commands() []command {
 		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
 		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
+		{"store new-key", "[-id name]", "", "make a key for store.key, under which calls on disk are sealed", NewStoreKey},
+		{"store reseal", "-config file [-data directory]", "", "seal all of a store by the first key, while no proxy uses it", Reseal},
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"retryproxy/config"
+	"retryproxy/internal/seal"
 )
 
 // defaults is the built-in configuration.
@@ -64,6 +66,8 @@ func TestUsage(t *testing.T) {
 		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
 		{"help COMMAND", []string{"help", "calls"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
 		{"help of no command", []string{"help", "fly"}, Usage, "", `"fly" is not a command`},
+		{"help of two words", []string{"help", "store", "new-key"}, OK, "", "usage: retryproxy store new-key [flags]\nmake a key"},
+		{"half of a command", []string{"store"}, Usage, "", "\n  store new-key [-id name]\n"},
 		{"data of serve", []string{"help"}, OK, "serve [-config file] [-data directory]", ""},
 		{"help of a command", []string{"calls", "-h"}, OK, "", "usage: retryproxy calls [flags]\nwaiting and recent calls"},
 		{"help with arguments", []string{"explain", "-h"}, OK, "", "usage: retryproxy explain [flags] URL\n"},
@@ -162,6 +166,55 @@ func TestHashPassword(t *testing.T) {
 	for _, input := range []string{"", "\n", strings.Repeat("x", 73)} {
 		if code, stdout, _ := typed(t, func(e *Env) { e.Stdin = strings.NewReader(input) }, "hash-password"); code != Failure || stdout != "" {
 			t.Errorf("hash-password of %q = %d %q, want a failure", input, code, stdout)
+		}
+	}
+}
+
+func TestNewStoreKey(t *testing.T) {
+	_, first, _ := typed(t, nil, "store", "new-key")
+	code, second, _ := typed(t, nil, "store", "new-key")
+	keys, err := seal.Parse(first + second)
+	if code != OK || err != nil || len(keys.IDs()) != 2 {
+		t.Errorf("store new-key twice = %d %q %q, want two keys for one file: %v", code, first, second, err)
+	}
+	if _, named, _ := typed(t, nil, "store", "new-key", "-id", "k7"); !strings.HasPrefix(named, "k7:") {
+		t.Errorf("store new-key -id k7 = %q", named)
+	}
+	if code, _, stderr := typed(t, nil, "store", "new-key", "-id", "k 7"); code != Usage || !strings.Contains(stderr, "an id must be") {
+		t.Errorf("store new-key -id 'k 7' = %d %q, want 2 and the rule", code, stderr)
+	}
+}
+
+func TestReseal(t *testing.T) {
+	key := "new:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	named := file(t, "store: {kind: sqlite, path: /data, key: '"+key+"'}\n")
+	keyed := file(t, "store: {key: '"+key+"'}\n")
+	tests := []struct {
+		name   string
+		args   []string
+		fails  bool
+		code   int
+		stdout string
+		stderr string
+	}{
+		{"the path of the file", []string{"-config", named}, false, OK, `7 requests and answers in /data were sealed anew; all are sealed by the key "new"`, ""},
+		{"another directory", []string{"-config", named, "-data", "/other"}, false, OK, "in /other were", ""},
+		{"a file with the key only", []string{"-config", keyed, "-data", "/other"}, false, OK, "in /other were", ""},
+		{"no directory", []string{"-config", keyed}, false, Usage, "", "which store?"},
+		{"no key", []string{"-data", "/other"}, false, Usage, "", "no store.key"},
+		{"it fails", []string{"-config", named}, true, Failure, "", "in use"},
+	}
+	for _, test := range tests {
+		code, stdout, stderr := typed(t, func(e *Env) {
+			e.Reseal = func(c *config.Config, dir string) (int, error) {
+				if c.Store.Keys() == nil || test.fails {
+					return 0, errors.New(dir + " is in use")
+				}
+				return 7, nil
+			}
+		}, append([]string{"store", "reseal"}, test.args...)...)
+		if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+			t.Errorf("%s: %d %q %q, want %d %q %q", test.name, code, stdout, stderr, test.code, test.stdout, test.stderr)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"retryproxy/internal/seal"
 )
 
 // checker collects what is out of bounds.
@@ -79,6 +81,8 @@ func (c *Config) check() []Problem {
 	k.store(&c.Store)
 	k.idempotency(&c.Idempotency)
 	k.deadLetters(&c.DeadLetters)
+	between(k, "history.calls", c.History.Calls, 1, most)
+	k.alerts(c)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
@@ -145,6 +149,9 @@ func (c *checker) store(s *Store) {
 	}
 	c.oneOf("store.kind", s.Kind, "memory", "sqlite")
 	c.oneOf("store.durability", s.Durability, "full", "process")
+	if _, err := seal.Parse(string(s.Key)); err != nil {
+		c.fail("store.key", "%v", err)
+	}
 	switch {
 	case s.Kind == "sqlite" && s.Path == "":
 		c.fail("store.path", "sqlite needs a directory for its file; -data gives one as well")

@@ -7,6 +7,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"retryproxy/internal/seal"
 )
 
 // Config is the whole configuration; config.yaml says what each key does. Its
@@ -39,7 +41,7 @@ type Config struct {
 	History        History         `key:"history"`
 	DeadLetters    DeadLetters     `key:"dead_letters"`
 	Admin          Admin           `key:"admin"`
-	Alerts         []any           `key:"alerts,later"`
+	Alerts         []Alert         `key:"alerts"`
 	Drain          time.Duration   `key:"drain"`
 	Log            Log             `key:"log"`
 
@@ -219,12 +221,19 @@ type Store struct {
 	Path       string `key:"path"`       // sqlite: a directory
 	Durability string `key:"durability"` // sqlite: full, process
 	URL        Secret `key:"url,later"`
-	Key        Secret `key:"key,later"`
+	Key        Secret `key:"key"` // sqlite: seals what is kept, see Keys
 }
 
-// History is how long past calls are kept.
+// Keys are those of Key; nil: there are none. Parse has checked them.
+func (s *Store) Keys() *seal.Keys {
+	k, _ := seal.Parse(string(s.Key))
+	return k
+}
+
+// History is how long past calls are kept, by a durable store.
 type History struct {
-	Keep time.Duration `key:"keep,later"`
+	Keep  time.Duration `key:"keep"`
+	Calls int           `key:"calls"` // at most, the newest
 }
 
 // DeadLetters is how long calls that were given up are kept for a person.

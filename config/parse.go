@@ -187,6 +187,7 @@ func (c *Config) complete(d *decoder) {
 	for i := range c.Egress {
 		c.Egress[i].complete()
 	}
+	c.completeAlerts(d)
 	c.upperMethods()
 	if open := c.Breakers.Host.Open; !d.given("breakers.host.open_max") {
 		c.Breakers.Host.OpenMax = max(c.Breakers.Host.OpenMax, open)

@@ -380,7 +380,7 @@ func TestNothingIsTheDefault(t *testing.T) {
 // What a later version brings is refused, not ignored; its default is fine.
 func TestLater(t *testing.T) {
 	for _, text := range []string{
-		"store: {url: 'redis://x'}", "alerts: [{}]", "history: {keep: 1d}",
+		"store: {url: 'redis://x'}",
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
 		"retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
 		"retry_policies: [{match: {operation: a}}]",
@@ -393,7 +393,7 @@ func TestLater(t *testing.T) {
 	parse(t, `
 store: {kind: memory, path: ""}
 alerts: []
-history: {keep: 30d}
+history: {keep: 1d, calls: 1}
 slots: {adaptive: false, retry_share: 0.3, backlog_share: 0.1, ramp: 5}
 retry_policies: [{name: default, retry_after_over_cap: park, dead_letter: none, redrive: [], variants: [], preset: ""}, {name: b, dead_letter: all}]
 `)

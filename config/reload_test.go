@@ -57,6 +57,8 @@ func TestWarnings(t *testing.T) {
 		{"no hours are used", "retry_policies: []", time.UTC, 0},
 		{"hours in the switch", "retry_policies: []\nretries: {scopes: [{match: {hour_range: 1-2}, value: off}]}", time.UTC, 1},
 		{"UTC was asked for", "timezone: UTC", time.UTC, 0},
+		{"a store in the clear", "store: {kind: sqlite, path: /data}", shanghai, 1},
+		{"a sealed store", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}", shanghai, 0},
 		{"a policy hides others", "retry_policies: [{name: a}, {name: b}]", shanghai, 1},
 	} {
 		conf := parse(t, c.text)

@@ -23,6 +23,9 @@ func (c *Config) Warnings() []string {
 			break
 		}
 	}
+	if c.Store.Kind == "sqlite" && c.Store.Key == "" {
+		out = append(out, "store.key: what bots send is kept in "+c.Store.Path+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
+	}
 	return append(append(out, c.interceptWarnings()...), c.egressWarnings()...)
 }
 

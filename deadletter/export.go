@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Formats of an export.
@@ -67,10 +68,17 @@ func row(v *View) []string {
 	return cells
 }
 
-// inert keeps a spreadsheet from taking a cell for a formula: clients and
-// upstreams chose some of the texts.
+// inert keeps a spreadsheet from taking a cell for a formula, and a terminal from
+// being steered: clients and upstreams chose some of the texts.
 func inert(cell string) string {
-	if cell != "-" && strings.IndexAny(cell, "=+-@\t\r\n") == 0 {
+	formula := cell != "-" && strings.IndexAny(cell, "=+-@\t\r\n") == 0
+	cell = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, cell)
+	if formula {
 		return "'" + cell
 	}
 	return cell

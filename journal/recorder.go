@@ -11,7 +11,8 @@ import (
 // Bounds of a Recorder.
 const (
 	mostQueued   = 16384
-	mostTogether = 256 // calls in one Note
+	enough       = 256  // calls that do not wait for the next tick
+	mostTogether = 1024 // in one Note
 )
 
 // tellEvery is how often it is told that calls were dropped.
@@ -69,7 +70,11 @@ func (r *Recorder) Run(ctx context.Context, tick <-chan time.Time) {
 			}
 			r.tell(now)
 		case s := <-full:
-			if r.batch = append(r.batch, s); len(r.batch) >= mostTogether && r.note(ctx) != nil {
+			if r.batch = append(r.batch, s); len(r.batch) < enough {
+				continue
+			}
+			r.take()
+			if r.note(ctx) != nil {
 				full = nil // until the next tick
 			}
 		}

@@ -37,6 +37,8 @@ type Settings struct {
 	TunnelIdle  time.Duration
 	KeyTTL      time.Duration
 	MaxResponse int64 // bytes of an answer that is kept for its key
+	LetterTTL   time.Duration
+	MostLetters int
 }
 
 // Interception says which tunnels are opened, and with whose certificates.

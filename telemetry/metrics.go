@@ -25,6 +25,7 @@ type Config struct {
 const (
 	mostPolicies = 100
 	mostReasons  = 100
+	mostRules    = 100
 	mostSeries   = 1000 // of attempts_total
 )
 
@@ -39,6 +40,7 @@ var (
 type Metrics struct {
 	registry                 *prometheus.Registry
 	hosts, policies, reasons *names
+	rules                    *names
 
 	calls           *prometheus.CounterVec
 	callAttempts    *prometheus.HistogramVec
@@ -59,6 +61,7 @@ type Metrics struct {
 	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
+	alerts          *prometheus.CounterVec
 	reloadOK        prometheus.Gauge
 	reloadAt        prometheus.Gauge
 
@@ -72,7 +75,7 @@ func New(c Config) *Metrics {
 	f := factory{r}
 	m := &Metrics{
 		registry: r,
-		hosts:    newNames(c.HostLimit, c.Hosts...), policies: newNames(mostPolicies), reasons: newNames(mostReasons),
+		hosts:    newNames(c.HostLimit, c.Hosts...), policies: newNames(mostPolicies), reasons: newNames(mostReasons), rules: newNames(mostRules),
 
 		calls:           f.counter("calls_total", "Calls that ended.", "policy", "mode", "result"),
 		callAttempts:    f.histogram("call_attempts", "Attempts of a call.", toAttempts, "policy", "result"),
@@ -93,6 +96,7 @@ func New(c Config) *Metrics {
 		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
+		alerts:          f.counter("alerts_total", "Messages of alerts, by what became of them for each target.", "rule", "result"),
 		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
 		reloadAt:        f.gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last applied."),
 	}
@@ -135,6 +139,11 @@ func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
 
 // KeyOnlyRepeat counts a repeat that only the idempotency key makes safe.
 func (m *Metrics) KeyOnlyRepeat(host string) { m.host(m.keyOnly, host) }
+
+// Alert counts a message to one target: sent, failed or dropped.
+func (m *Metrics) Alert(rule, result string) {
+	m.alerts.WithLabelValues(m.rules.label(rule), result).Inc()
+}
 
 // Reload tells how reading the configuration went.
 func (m *Metrics) Reload(ok bool, at time.Time) {

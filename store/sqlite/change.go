@@ -70,7 +70,7 @@ func (w *writer) insert(c idempotency.Claim, now time.Time) (idempotency.Begun, 
 	}
 	r.id = id
 	if c.Request != nil {
-		if err := w.exec(putRequest, requestColumns(r.id, c.Request)...); err != nil {
+		if err := w.exec(putRequest, w.store.requestColumns(r.id, c.ID, c.Request)...); err != nil {
 			return idempotency.Begun{}, err
 		}
 	}
@@ -88,7 +88,7 @@ func (w *writer) reopen(old *row, rec idempotency.Record, q *idempotency.Request
 	if err := w.forgetAnswer(old); err != nil {
 		return err
 	}
-	if err := w.replaceRequest(r.id, q); err != nil {
+	if err := w.replaceRequest(r, q); err != nil {
 		return err
 	}
 	w.swap(old, r)
@@ -133,11 +133,11 @@ func (w *writer) bury(c idempotency.Claim, ch idempotency.Change) (idempotency.R
 // Lease implements idempotency.Store: the lock of the file keeps others out.
 func (s *Store) Lease(context.Context, time.Duration) error { return nil }
 
-func (w *writer) replaceRequest(record int64, q *idempotency.Request) error {
+func (w *writer) replaceRequest(r *row, q *idempotency.Request) error {
 	if q == nil {
-		return w.exec(dropRequest, record)
+		return w.exec(dropRequest, r.id)
 	}
-	return w.exec(putRequest, requestColumns(record, q)...)
+	return w.exec(putRequest, w.store.requestColumns(r.id, r.rec.ID, q)...)
 }
 
 func (w *writer) forgetAnswer(r *row) error {
@@ -219,6 +219,7 @@ func (w *writer) storeAnswer(r, old *row) (err error) {
 		return nil
 	}
 	r.bytes = a.Size()
-	r.answer, err = w.inserted(insertAnswer, r.id, fieldsText(a.Fields), a.Body)
+	c := w.store.closer(r.rec.ID)
+	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.bytes("answers.body", a.Body), c.key())
 	return err
 }

@@ -184,6 +184,38 @@ func historyText(h attempt.History) string {
 	return out.list()
 }
 
+// wait is attempt.Wait in the file.
+type wait struct {
+	Cause string        `json:"cause"`
+	For   time.Duration `json:"for_ns"`
+}
+
+func waitsText(waits []attempt.Wait) string {
+	if len(waits) == 0 {
+		return "[]"
+	}
+	out := make(object, 0, 64*len(waits))
+	for i := range waits {
+		out = append(out, ",{"...).text("cause", waits[i].Cause).number("for_ns", int64(waits[i].For)).end()
+	}
+	return out.list()
+}
+
+func parseWaits(text string) ([]attempt.Wait, error) {
+	var in []wait
+	if text == "[]" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return nil, err
+	}
+	out := make([]attempt.Wait, len(in))
+	for i, w := range in {
+		out[i] = attempt.Wait(w)
+	}
+	return out, nil
+}
+
 // object is JSON in the making: a list of objects. Members that are zero are
 // left out.
 type object []byte

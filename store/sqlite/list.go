@@ -101,14 +101,14 @@ func (s *Store) page(ctx context.Context, where string, args []any, after string
 		where += " AND " + o.beyond
 		args = append(args[:len(args):len(args)], at, id)
 	}
-	rows, err := s.reader.QueryContext(ctx, "SELECT "+columns+", '', NULL FROM records r WHERE "+where+
+	rows, err := s.reader.QueryContext(ctx, "SELECT "+columns+", '', NULL, NULL FROM records r WHERE "+where+
 		" ORDER BY "+o.by+" LIMIT "+strconv.Itoa(mostLooked), args...)
 	if err != nil {
 		return nil, false, readError(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		r, err := scanRow(rows)
+		r, err := s.scanRow(rows)
 		if err != nil {
 			return nil, false, readError(err)
 		}

@@ -4,10 +4,14 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	"retryproxy/attempt"
+	"retryproxy/classify"
 	"retryproxy/idempotency"
+	"retryproxy/journal"
 )
 
 // TestMillion measures a store of a million records, made with
@@ -96,4 +100,113 @@ func size(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
+}
+
+// TestMillionCalls measures a history of a million calls, made with
+// RETRYPROXY_MILLION=1: how long it takes to find one, by key, by id, by what it
+// said, and what the rest of the list costs.
+func TestMillionCalls(t *testing.T) {
+	if os.Getenv("RETRYPROXY_MILLION") == "" {
+		t.Skip("takes minutes; RETRYPROXY_MILLION=1 runs it")
+	}
+	const calls = 1_000_000
+	c := config(t.TempDir())
+	c.Keep = 1000 * time.Hour
+	s := opened(t, c)
+	began := time.Now()
+	for from := 0; from < calls; from += 1000 {
+		batch := make([]*attempt.Summary, 1000)
+		for i := range batch {
+			batch[i] = benchCall(from+i, began)
+		}
+		if err := s.Note(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := time.Since(began)
+	s.Close()
+	t.Logf("%d calls, file of %d MiB, %v for each", calls, size(t, s.path)>>20, took/calls)
+	began = time.Now()
+	s = opened(t, c)
+	t.Logf("start %v", time.Since(began))
+	old := benchCall(calls/10, began)
+	for _, x := range []struct {
+		name  string
+		q     journal.Query
+		least int // calls that are found
+		most  time.Duration
+	}{
+		{"by call id", journal.Query{CallID: old.ID}, 1, time.Millisecond},
+		{"by key", journal.Query{KeyHash: old.KeyHash}, 1, time.Millisecond},
+		{"the newest 100", journal.Query{}, 100, 10 * time.Millisecond},
+		{"100 of a shop, three days ago", journal.Query{Shop: "s7", Until: old.Ended}, 100, 100 * time.Millisecond},
+		{"by a text that is there once", journal.Query{Words: benchSalts.Words(old.ClientID)}, 1, 2 * time.Second},
+		{"by a text that is nowhere", journal.Query{Words: benchSalts.Words("no-such-order")}, 0, 2 * time.Second},
+		{"by two words and a shop that has none", journal.Query{Words: benchSalts.Words("sku-88412001 order_sn"), Shop: "none"}, 0, 5 * time.Second},
+		{"of a shop that has none", journal.Query{Shop: "none"}, 0, 2 * time.Second},
+		{"by a reason that no attempt has", journal.Query{Reason: "none"}, 0, 5 * time.Second},
+	} {
+		var all []time.Duration
+		for range 5 {
+			began := time.Now()
+			found, _, err := s.Find(t.Context(), x.q)
+			all = append(all, time.Since(began))
+			if err != nil || len(found) < x.least {
+				t.Errorf("%s: %d calls, %v", x.name, len(found), err)
+			}
+		}
+		t.Logf("%s: first %v", x.name, all[0])
+		slices.Sort(all)
+		t.Logf("%s: median %v", x.name, all[2])
+		if all[2] > x.most {
+			t.Errorf("%s takes %v, want %v", x.name, all[2], x.most)
+		}
+	}
+}
+
+var benchSalts = journal.SaltsOf(nil)
+
+// benchCall is a call as a bot makes it: an order with a key of its own, which is
+// tried twice.
+func benchCall(n int, now time.Time) *attempt.Summary {
+	id := strconv.Itoa(n)
+	key := "3f1c9a52-7a3e-4d55-9b1e-" + id
+	at := now.Add(time.Duration(n-1_000_000) * 2592 * time.Millisecond) // within 30 days
+	body := `{"order_sn":"260304-` + id + `","shop_id":"s17","sku_id":"SKU-88412001","quantity":2,"tracking_no":"SF` + id + `","timestamp":1772600767}`
+	try := attempt.Attempt{
+		N: 1, Started: at, Duration: time.Millisecond, Host: "gw-api.pinduoduo.com:443", Status: 503,
+		Verdict: classify.Verdict{Class: classify.Transient, Reason: "status_503", Basis: classify.BasisRefused},
+	}
+	good := attempt.Attempt{
+		N: 2, Count: 1, Started: at.Add(time.Second), Duration: time.Millisecond, Host: "gw-api.pinduoduo.com:443", Status: 200, Delay: time.Second, Cause: "backoff", UpstreamID: "up-" + id,
+		Verdict: classify.Verdict{Class: classify.Success, Reason: "status_200", Executed: classify.ExecutedYes, Alive: true},
+	}
+	return &attempt.Summary{
+		ID: "01jh8k2m4n6p8q0r2s4t" + id, Mode: "forward", Policy: "order_ship", Client: "10.0.0.7:51234", State: "done", Result: "recovered", Reason: "ok",
+		Labels: attempt.Labels{Shop: "s" + strconv.Itoa(n%200), TaskType: "order_ship"}, Method: "POST", Scheme: "https", Host: "gw-api.pinduoduo.com:443", Path: "/api/router",
+		KeyHash: idempotency.KeyHash(key), ClientID: "rpa-" + id, Status: 200, Executed: classify.ExecutedYes, Attempts: attempt.History{try, good},
+		Started: at, Ended: at.Add(time.Second), Duration: time.Second, Bytes: 120, Waits: []attempt.Wait{{Cause: "backoff", For: time.Second}},
+		Terms: benchSalts.Terms([]byte(body), key, "/api/router", "type=pdd.order.ship", "rpa-"+id, "up-"+id),
+	}
+}
+
+// BenchmarkNote is what a call costs in the history.
+func BenchmarkNote(b *testing.B) {
+	c := config(b.TempDir())
+	c.Keep = 1000 * time.Hour
+	s := opened(b, c)
+	now := time.Now()
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		batch := make([]*attempt.Summary, 256)
+		for i := range batch {
+			batch[i] = benchCall(n, now)
+			n++
+		}
+		if err := s.Note(b.Context(), batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/call")
 }

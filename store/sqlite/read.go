@@ -13,8 +13,12 @@ import (
 // reads are the statements of the readers.
 type reads struct{ one, request, due, next *sql.Stmt }
 
-// mostReaders is how many reads go on at a time.
-const mostReaders = 4
+// How many reads go on at a time: of records, which calls wait for, and of the
+// history, which may take long.
+const (
+	mostReaders = 4
+	mostFinders = 2
+)
 
 func (s *Store) openReader(ctx context.Context) (err error) {
 	if s.reader, err = s.connect(looking); err != nil {
@@ -22,6 +26,11 @@ func (s *Store) openReader(ctx context.Context) (err error) {
 	}
 	s.reader.SetMaxOpenConns(mostReaders)
 	s.reader.SetMaxIdleConns(mostReaders)
+	if s.finder, err = s.connect(looking); err != nil {
+		return err
+	}
+	s.finder.SetMaxOpenConns(mostFinders)
+	s.finder.SetMaxIdleConns(mostFinders)
 	for _, x := range []struct {
 		to    **sql.Stmt
 		query string
@@ -43,7 +52,7 @@ func (r *reads) close() {
 
 // Get implements idempotency.Store.
 func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (idempotency.Record, error) {
-	r, err := scanRow(s.read.one.QueryRowContext(ctx, id.Tenant, id.Key))
+	r, err := s.scanRow(s.read.one.QueryRowContext(ctx, id.Tenant, id.Key))
 	if err == nil && r.rec.Expired(now) {
 		err = idempotency.ErrNotFound
 	}
@@ -55,7 +64,11 @@ func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (idem
 
 // Load implements idempotency.Store.
 func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Request, error) {
-	q, err := scanRequest(s.read.request.QueryRowContext(ctx, id.Tenant, id.Key))
+	q, err := s.scanRequest(s.read.request.QueryRowContext(ctx, id.Tenant, id.Key), id)
+	if errors.Is(err, errSealed) {
+		s.unreadable("a request", id, err)
+		err = idempotency.ErrNotFound // nobody can send it
+	}
 	if err != nil {
 		return nil, readError(err)
 	}
@@ -68,15 +81,15 @@ func (s *Store) Pending(ctx context.Context) ([]idempotency.Record, error) {
 	if err != nil {
 		return nil, readError(err)
 	}
-	return scanAll(rows)
+	return s.scanAll(rows)
 }
 
 // scanAll gives the records of a query, without their answers.
-func scanAll(rows *sql.Rows) ([]idempotency.Record, error) {
+func (s *Store) scanAll(rows *sql.Rows) ([]idempotency.Record, error) {
 	defer rows.Close()
 	var out []idempotency.Record
 	for rows.Next() {
-		r, err := scanRow(rows)
+		r, err := s.scanRow(rows)
 		if err != nil {
 			return nil, readError(err)
 		}
@@ -102,7 +115,7 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempo
 	if err != nil {
 		return nil, next, readError(err)
 	}
-	due, err = scanAll(rows)
+	due, err = s.scanAll(rows)
 	return due, next, err
 }
 

@@ -25,13 +25,13 @@ const (
   r.ttl, r.reason, r.executed, r.client_count, r.attempts, r.runs, r.history, r.fingerprint, r.credentials,
   coalesce(r.receipt, ''), r.keyless, r.honoured, r.terms, coalesce(r.parked, ''), r.notes,
   r.status, r.status_text, r.stored, coalesce(r.answer, 0), r.bytes`
-	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body FROM records r" +
+	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body, a.sealed FROM records r" +
 		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
-	selectPending = "SELECT " + columns + ", '', NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
-	selectDue     = "SELECT " + columns + ", '', NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND r.state IN ('parked', 'dead', 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
+	selectPending = "SELECT " + columns + ", '', NULL, NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
+	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND r.state IN ('parked', 'dead', 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
 	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt') AND next_at > ?"
 	selectParked  = "SELECT coalesce(min(parked), '') FROM records INDEXED BY records_parked WHERE parked IS NOT NULL"
-	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL
+	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
 	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
@@ -42,12 +42,12 @@ const (
   WHERE id=?`
 	moveRecord = `UPDATE records SET owner=?, host=?, deadline=?, receipt=?, parked=?, notes=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
   WHERE id=?`
-	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, exempt, others, honoured, version, fields, trailers, listener, client, user, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, exempt, others, honoured, version, fields, trailers, listener, client, user, body, sealed) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
   ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target,
   exempt=excluded.exempt, others=excluded.others, honoured=excluded.honoured, version=excluded.version,
-  fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body`
+  fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body, sealed=excluded.sealed`
 	dropRequest  = "DELETE FROM requests WHERE record = ?"
-	insertAnswer = "INSERT INTO answers (record, fields, body) VALUES (?,?,?)"
+	insertAnswer = "INSERT INTO answers (record, fields, body, sealed) VALUES (?,?,?,?)"
 	dropAnswer   = "DELETE FROM answers WHERE id = ?"
 )
 
@@ -119,9 +119,11 @@ type texts struct {
 	phrase, stored                                                                 sql.NullString
 	fields                                                                         string
 	body                                                                           []byte
+	sealed                                                                         sql.NullString
 }
 
-func scanRow(from scanner) (*row, error) {
+// scanRow reads a record. One whose answer does not open has a marker of it.
+func (s *Store) scanRow(from scanner) (*row, error) {
 	var r row
 	var t texts
 	rec := &r.rec
@@ -130,13 +132,13 @@ func scanRow(from scanner) (*row, error) {
 		&t.created, &t.updated, &t.deadline, &t.next, &t.expires, &t.ttl, &rec.Reason, &t.executed,
 		&rec.ClientCount, &rec.Attempts, &t.runs, &t.history, &t.fingerprint, &t.credentials,
 		&rec.Receipt, &rec.Keyless, &rec.Honoured, &t.terms, &t.parked, &t.notes,
-		&t.status, &t.phrase, &t.stored, &r.answer, &r.bytes, &t.fields, &t.body)
+		&t.status, &t.phrase, &t.stored, &r.answer, &r.bytes, &t.fields, &t.body, &t.sealed)
 	if err != nil {
 		return nil, err
 	}
 	copy(rec.Fingerprint[:], t.fingerprint)
 	copy(rec.Credentials[:], t.credentials)
-	err = errors.Join(t.times(rec), t.tokens(rec), t.lists(rec), t.answer(&r))
+	err = errors.Join(t.times(rec), t.tokens(rec), t.lists(rec), t.answer(&r, s))
 	if r.past {
 		rec.Expires = time.Time{} // the column says when the row goes; the key is new
 	}
@@ -178,7 +180,7 @@ func (t *texts) lists(rec *idempotency.Record) (err error) {
 	return err
 }
 
-func (t *texts) answer(r *row) error {
+func (t *texts) answer(r *row, s *Store) error {
 	if !t.status.Valid {
 		return nil
 	}
@@ -187,6 +189,9 @@ func (t *texts) answer(r *row) error {
 		return err
 	}
 	a := &idempotency.Answer{Status: int(t.status.Int64), Reason: t.phrase.String, Stored: stored, Kept: r.answer != 0}
+	if a.Kept && t.sealed.Valid {
+		a.Kept = s.openAnswer(r.rec.ID, t)
+	}
 	if a.Kept {
 		a.Body = t.body
 		a.Fields, err = parseFields(t.fields)
@@ -195,13 +200,28 @@ func (t *texts) answer(r *row) error {
 	return err
 }
 
-func scanRequest(from scanner) (*idempotency.Request, error) {
+// scanRequest reads the request of a record. Errors: errSealed.
+func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Request, error) {
 	var q idempotency.Request
 	var fields, trailers, others string
 	var body bool
-	err := from.Scan(&q.Mode, &q.Scheme, &q.Authority, &q.Target, &q.Exempt, &others, &q.Honoured, &q.Version, &fields, &trailers, &q.Listener, &q.Client, &q.User, &q.Body, &body)
+	var sealed sql.NullString
+	err := from.Scan(&q.Mode, &q.Scheme, &q.Authority, &q.Target, &q.Exempt, &others, &q.Honoured, &q.Version, &fields, &trailers, &q.Listener, &q.Client, &q.User, &q.Body, &body, &sealed)
 	if err != nil {
 		return nil, err
+	}
+	if sealed.Valid {
+		o := s.opener(id)
+		o.text("requests.target", &q.Target)
+		o.text("requests.others", &others)
+		o.text("requests.fields", &fields)
+		o.text("requests.trailers", &trailers)
+		if body {
+			o.bytes("requests.body", &q.Body)
+		}
+		if o.err != nil {
+			return nil, o.err
+		}
 	}
 	if body && q.Body == nil {
 		q.Body = []byte{} // an empty one, not none
@@ -217,10 +237,11 @@ func scanRequest(from scanner) (*idempotency.Request, error) {
 }
 
 // requestColumns are the columns of a request.
-func requestColumns(record int64, q *idempotency.Request) []any {
+func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.Request) []any {
+	c := s.closer(id)
 	var body any
 	if q.Body != nil {
-		body = q.Body
+		body = c.bytes("requests.body", q.Body)
 	}
 	others := "null"
 	if len(q.Others) > 0 {
@@ -231,8 +252,9 @@ func requestColumns(record int64, q *idempotency.Request) []any {
 		others = string(text)
 	}
 	return []any{
-		record, q.Mode, q.Scheme, q.Authority, q.Target, q.Exempt, others, q.Honoured, q.Version, fieldsText(q.Fields), fieldsText(q.Trailers),
-		q.Listener, q.Client, q.User, body,
+		record, q.Mode, q.Scheme, q.Authority, c.text("requests.target", q.Target), q.Exempt, c.text("requests.others", others), q.Honoured, q.Version,
+		c.text("requests.fields", fieldsText(q.Fields)), c.text("requests.trailers", fieldsText(q.Trailers)),
+		q.Listener, q.Client, q.User, body, c.key(),
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
-var migrations = []string{schema1, schema2}
+var migrations = []string{schema1, schema2, schema3}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -152,6 +152,56 @@ CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND state IN ('park
 CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND state IN ('dead', 'in_doubt');
 CREATE INDEX records_receipt ON records (receipt) WHERE receipt IS NOT NULL;
 CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
+`
+
+// schema3 adds the history of calls, and says which rows are sealed.
+const schema3 = `
+ALTER TABLE requests ADD COLUMN sealed TEXT; -- id of the key that target, others, fields, trailers and body are sealed by; NULL: they are not
+ALTER TABLE answers  ADD COLUMN sealed TEXT; -- the same of fields and body
+
+-- One row for each call that ended, keyed or not, in the order in which they were noted.
+CREATE TABLE calls (
+  id          INTEGER PRIMARY KEY,
+  call_id     TEXT    NOT NULL,
+  key_hash    TEXT,             -- first 16 hex digits of the SHA-256 of its key; NULL: it had none
+  started     TEXT    NOT NULL,
+  ended       TEXT    NOT NULL,
+  duration_ns INTEGER NOT NULL, -- within its last process
+  overhead_ns INTEGER NOT NULL, -- of that, our own part
+  result      TEXT    NOT NULL, -- success, recovered, replay, failed, rejected, cancelled
+  reason      TEXT    NOT NULL,
+  detail      TEXT    NOT NULL,
+  status      INTEGER NOT NULL, -- what the client got; 0: nothing, 499: it had left
+  executed    TEXT    NOT NULL, -- no, maybe, yes
+  mode        TEXT    NOT NULL,
+  policy      TEXT    NOT NULL,
+  shop        TEXT    NOT NULL,
+  shop_tier   TEXT    NOT NULL,
+  task_type   TEXT    NOT NULL,
+  user        TEXT    NOT NULL,
+  client      TEXT    NOT NULL,
+  method      TEXT    NOT NULL,
+  scheme      TEXT    NOT NULL,
+  host        TEXT    NOT NULL,
+  path        TEXT    NOT NULL, -- without query
+  client_id   TEXT    NOT NULL, -- the client's X-Request-Id
+  trace       TEXT    NOT NULL, -- the client's traceparent
+  bytes       INTEGER NOT NULL, -- of the answer
+  previous    INTEGER NOT NULL, -- attempts of earlier runs
+  attempts    TEXT    NOT NULL, -- JSON, as records.history
+  waits       TEXT    NOT NULL  -- JSON: cause, for_ns
+);
+CREATE INDEX calls_ended ON calls (ended, shop, task_type, host, result, reason);
+CREATE INDEX calls_call ON calls (call_id);
+CREATE INDEX calls_key ON calls (key_hash) WHERE key_hash IS NOT NULL;
+
+-- What a text is looked for in: hashes of 8 bytes, by the time of the end.
+CREATE TABLE call_terms (
+  ended INTEGER NOT NULL, -- of calls.ended, in ns since 1970
+  call  INTEGER NOT NULL, -- calls.id
+  terms BLOB    NOT NULL,
+  PRIMARY KEY (ended, call)
+) WITHOUT ROWID;
 `
 
 // checkedWhole is the size up to which all of a file is checked at the start.

@@ -20,6 +20,7 @@ import (
 	"modernc.org/sqlite" // and the driver
 
 	"retryproxy/idempotency"
+	"retryproxy/internal/seal"
 )
 
 // File is the name of the database in its directory.
@@ -39,7 +40,9 @@ type Config struct {
 	Bytes       int64         // of all stored answers: fields and bodies; 0: no bound
 	MaxResponse int           // of one stored body; a larger one leaves a marker
 	TTL         time.Duration // for claims that come without one
-	Keep        time.Duration // how long after its last change a record stays to be read, expired or not
+	Keep        time.Duration // how long after its last change a record stays to be read, expired or not; and a call after its end
+	Calls       int           // of the history at most, the newest; 0: no bound
+	Keys        *seal.Keys    // seal what was sent and answered; nil: it is kept in the clear
 	// Log is told what an operator should know; nil: nobody is.
 	Log func(msg string, args ...any)
 }
@@ -55,6 +58,8 @@ type Store struct {
 	reader  *sql.DB
 	read    reads
 	queue   chan *change
+	notes   chan *change // of the history
+	finder  *sql.DB      // looks into it
 	writer  *writer
 	stop    chan struct{} // closed: the writer is to end
 	ended   chan struct{} // closed: it has
@@ -83,7 +88,7 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	}
 	s := &Store{
 		path:  filepath.Join(c.Path, File),
-		queue: make(chan *change, mostQueued), stop: make(chan struct{}), ended: make(chan struct{}),
+		queue: make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.setConfig(c)
 	// fdatasync is enough: it covers the size of a file. Where there is none,
@@ -100,6 +105,9 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	if err := s.prepareFile(ctx, steps); err != nil {
 		return nil, err
 	}
+	if err := s.with(writing, func(db *sql.DB) error { return s.acceptKeys(ctx, db) }); err != nil {
+		return nil, s.explained(err)
+	}
 	if err := s.openReader(ctx); err != nil {
 		return nil, err
 	}
@@ -111,11 +119,11 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 	return s, nil
 }
 
-// Configure changes the bounds; path and durability stay. What no longer fits
+// Configure changes the bounds; path, durability and keys stay. What no longer fits
 // is evicted by the next changes and sweeps, the oldest first.
 func (s *Store) Configure(c Config, _ time.Time) {
 	old := s.bounds()
-	c.Path, c.Durability, c.Log = old.Path, old.Durability, old.Log
+	c.Path, c.Durability, c.Keys, c.Log = old.Path, old.Durability, old.Keys, old.Log
 	s.setConfig(c)
 }
 
@@ -147,6 +155,9 @@ func (s *Store) release() error {
 	if s.reader != nil {
 		s.read.close()
 		err = s.reader.Close()
+	}
+	if s.finder != nil {
+		err = errors.Join(err, s.finder.Close())
 	}
 	if s.writer != nil {
 		err = errors.Join(err, s.writer.settle())

@@ -49,7 +49,8 @@ func (w *writer) sweepSome(now time.Time) (more bool) {
 	w.fit(now)
 	_ = w.shrink(now) // an error ends the transaction
 	w.lookAtParked()
-	return w.vacuum() || retired == mostSwept || removed == mostSwept
+	forgotten := w.forgetCalls(now)
+	return w.vacuum() || retired == mostSwept || removed == mostSwept || forgotten == mostSwept
 }
 
 // lookAtParked finds out since when the longest parked call waits.

@@ -38,6 +38,11 @@ type change struct {
 // place in the queue only: what was written must not be unknown to the only one
 // who goes on with it, and what apply uses stays its own until submit returns.
 func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
+	return s.send(ctx, s.queue, apply)
+}
+
+// send is submit by one of the queues.
+func (s *Store) send(ctx context.Context, queue chan<- *change, apply func(*writer) error) error {
 	if ctx.Err() != nil {
 		return gaveUp(ctx)
 	}
@@ -48,7 +53,7 @@ func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
 	default:
 	}
 	select {
-	case s.queue <- c:
+	case queue <- c:
 	case <-s.ended:
 		return errClosed
 	case <-ctx.Done():
@@ -115,6 +120,8 @@ func (w *writer) run() {
 		select {
 		case c := <-w.store.queue:
 			w.together(c)
+		case c := <-w.store.notes:
+			w.alone(c)
 		case now := <-ticker.C:
 			due = sweep{now: now, rest: true}
 		case <-due.more():
@@ -134,10 +141,20 @@ func (w *writer) last() {
 		select {
 		case c := <-w.store.queue:
 			w.together(c)
+		case c := <-w.store.notes:
+			w.alone(c)
 		default:
 			return
 		}
 	}
+}
+
+// alone applies a change in a transaction that fails for nobody else.
+func (w *writer) alone(c *change) {
+	if err := w.transaction(func() { c.err = c.apply(w) }); err != nil {
+		c.err = err
+	}
+	close(c.done)
 }
 
 // together applies a change and all that wait behind it in one transaction.
@@ -317,7 +334,7 @@ func (w *writer) find(id idempotency.ID) (*row, error) {
 	if err != nil {
 		return nil, w.fail(err)
 	}
-	r, err := scanRow(st.QueryRowContext(unending, id.Tenant, id.Key))
+	r, err := w.store.scanRow(st.QueryRowContext(unending, id.Tenant, id.Key))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, nil

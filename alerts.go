@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"time"
+
+	"retryproxy/alert"
+	"retryproxy/attempt"
+	"retryproxy/breaker"
+	"retryproxy/config"
+	"retryproxy/idempotency"
+)
+
+// alertConfig is what is told to whom.
+func alertConfig(cfg *config.Config) alert.Config {
+	machine, _ := os.Hostname() // without a name texts leave it out
+	c := alert.Config{
+		Sender: alert.Sender{Instance: cfg.Instance, Machine: machine, Zone: cfg.Location()},
+		Roots:  cfg.TLS.Roots(),
+	}
+	for i := range cfg.Alerts {
+		a := &cfg.Alerts[i]
+		if a.Webhook.URL != "" {
+			c.Targets = append(c.Targets, alert.Target{
+				Name: a.Name, URL: string(a.Webhook.URL), Format: a.Webhook.Format, Secret: string(a.Webhook.Secret),
+			})
+		}
+		if a.On != "" {
+			c.Rules = append(c.Rules, alertRule(a))
+		}
+	}
+	return c
+}
+
+func alertRule(a *config.Alert) alert.Rule {
+	return alert.Rule{
+		Name: a.Name, On: a.On,
+		Reason: a.Match.Reason, Host: a.Match.Host, TaskType: a.Match.TaskType, Shop: a.Match.Shop, By: a.By,
+		Count: a.Count, Within: a.Within, Factor: a.Factor, OlderThan: a.OlderThan, Before: a.Before, Every: a.Every,
+		For: a.For, KeepFiringFor: a.KeepFiringFor, Quiet: a.Quiet, To: a.To,
+	}
+}
+
+// newAlerts wires the alerts; they know nothing of the proxy and go around it.
+func (a *app) newAlerts(cfg *config.Config) *alert.Alerts {
+	letters := &expiring{list: a.store.List}
+	return alert.New(alert.Deps{
+		Measure: func(now time.Time) alert.Measured {
+			stats := a.store.Stats()
+			return alert.Measured{
+				Parked: stats.ByState[idempotency.StateParked], OldestParked: stats.OldestParked,
+				Open: a.cutOff(now),
+			}
+		},
+		Expiring: letters.within, Dial: a.dialTarget(),
+		Count: a.metrics.Alert, Log: a.log,
+	}, alertConfig(cfg))
+}
+
+// dialTarget makes connections to targets over the network of the options; nil:
+// the usual way.
+func (a *app) dialTarget() func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if a.dial == nil {
+		return nil
+	}
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		found, err := a.resolve(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return nil, err
+		}
+		return a.dial(ctx, netip.AddrPortFrom(found[0], uint16(number)))
+	}
+}
+
+// cutOff lists the breakers that are not closed.
+func (a *app) cutOff(now time.Time) (out []alert.Labels) {
+	for _, h := range a.limiter.Hosts(now) {
+		if h.Breaker.State != breaker.Closed {
+			out = append(out, alert.Labels{Scope: "host", Host: h.Host})
+		}
+	}
+	for _, s := range a.shops.Tripped() {
+		out = append(out, alert.Labels{Scope: "shop", Host: s.Host, Shop: s.Shop})
+	}
+	for _, e := range a.exits.Used(now) {
+		if e.State != breaker.Closed {
+			out = append(out, alert.Labels{Scope: "egress", Host: e.Name})
+		}
+	}
+	return out
+}
+
+// alertDeadLetter, alertStop and alertBreaker hand on what the alerts watch.
+func (a *app) alertDeadLetter(s *attempt.Summary) {
+	a.alerts.DeadLetter(alert.DeadLetter{Reason: s.Reason, Host: s.Host, TaskType: s.Labels.TaskType, Shop: s.Labels.Shop, CallID: s.ID})
+}
+
+func (a *app) alertStop(s *attempt.Summary) {
+	if s.Mode != "local" && s.Reason != "" && s.Reason != "ok" {
+		a.alerts.Stop(alert.Stop{Reason: s.Reason, Host: s.Host, TaskType: s.Labels.TaskType, Shop: s.Labels.Shop, CallID: s.ID})
+	}
+}
+
+// alertBreaker leaves out probes: they change nothing that a person has to know.
+func (a *app) alertBreaker(e *breaker.Event) {
+	if e.To != breaker.HalfOpen {
+		a.alerts.Breaker(alert.Breaker{Scope: e.Scope, Host: e.Host, Shop: e.Shop, Closed: e.To == breaker.Closed, Why: e.Reason})
+	}
+}
+
+// watched is a store whose failures the alerts see.
+type watched struct {
+	idempotency.Store
+	alerts func() *alert.Alerts
+}
+
+// Begin implements idempotency.Store.
+func (w watched) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	b, err := w.Store.Begin(ctx, c, now)
+	w.saw(err, b.Result == idempotency.Fresh)
+	return b, err
+}
+
+// Advance implements idempotency.Store.
+func (w watched) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, change idempotency.Change) (idempotency.Record, error) {
+	rec, err := w.Store.Advance(ctx, id, from, to, change)
+	w.saw(err, false)
+	return rec, err
+}
+
+// Bury implements idempotency.Store.
+func (w watched) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Change) (idempotency.Record, error) {
+	rec, err := w.Store.Bury(ctx, c, ch)
+	w.saw(err, err == nil)
+	return rec, err
+}
+
+// saw tells how the store did; other errors are answers, too.
+func (w watched) saw(err error, room bool) {
+	switch {
+	case errors.Is(err, idempotency.ErrFull):
+		w.alerts().StoreFailed("store_full", err.Error())
+	case errors.Is(err, idempotency.ErrUnavailable):
+		w.alerts().StoreFailed("store_unavailable", err.Error())
+	default:
+		w.alerts().StoreWorked(room)
+	}
+}
+
+const (
+	countEvery  = time.Minute // how often expiring letters are letterCount
+	countFor    = 5 * time.Second
+	mostCounted = 10000 // letters that are looked at
+)
+
+// expiring counts the dead letters that will soon be removed. It belongs to one
+// goroutine.
+type expiring struct {
+	list  func(context.Context, idempotency.Query) ([]idempotency.Record, string, error)
+	known map[time.Duration]letterCount // by how far ahead was asked
+}
+
+type letterCount struct {
+	alert.Expiring
+	at time.Time
+}
+
+// within says how many go within a time. What the store cannot say now is what
+// it said last.
+func (e *expiring) within(ahead time.Duration, now time.Time) alert.Expiring {
+	last := e.known[ahead]
+	if now.Sub(last.at) < countEvery {
+		return last.Expiring
+	}
+	next, err := e.count(now, now.Add(ahead))
+	if err != nil {
+		return last.Expiring
+	}
+	if e.known == nil || len(e.known) > 100 { // rules come and go with reloads
+		e.known = map[time.Duration]letterCount{}
+	}
+	e.known[ahead] = letterCount{next, now}
+	return next
+}
+
+// count looks through the dead letters for those that go before end; some may be
+// over and not yet removed.
+func (e *expiring) count(now, end time.Time) (out alert.Expiring, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), countFor)
+	defer cancel()
+	q := idempotency.Query{States: []idempotency.State{idempotency.StateDead}, Limit: 500}
+	for looked := 0; looked < mostCounted; looked += q.Limit {
+		page, after, err := e.list(ctx, q)
+		if err != nil {
+			return out, err
+		}
+		for i := range page {
+			if at := page[i].Expires; at.After(now) && at.Before(end) {
+				out.Letters++
+				if out.First.IsZero() || at.Before(out.First) {
+					out.First = at
+				}
+			}
+		}
+		if q.After = after; after == "" {
+			break
+		}
+	}
+	return out, nil
+}
