@@ -489,7 +489,7 @@ func (l *buyers) insist(o *order, random *rand.Rand) {
 // isFinal: repeating the request cannot change its answer.
 func isFinal(a answered) bool {
 	switch a.status {
-	case 502, 503, 504:
+	case 202, 502, 503, 504: // 202: it goes on
 		return false
 	case 409:
 		return a.header.Get("X-Retry-Reason") != "key_busy"

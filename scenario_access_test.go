@@ -92,6 +92,7 @@ func TestUsers(t *testing.T) {
 		c, _, got := r.connect("u1.test:443")
 		c.Close()
 		r.want(got, 407, u, 0)
+		r.ended() // its end may come after its answer
 
 		r.want(r.get("http://u1.test/x", proxy("bot1;task=report", "secret")), 200, u, 1)
 		r.wantLabels("s1", "vip", "report")

@@ -41,7 +41,7 @@ func TestRestartGoesOnWithWaitingCalls(t *testing.T) {
 		rest(time.Second)
 		again()
 		got := <-call
-		r.want(got, 503, u, 1)
+		r.want(got, 202, u, 1)
 		r.wantHeader(got, "X-Retry-Reason", "parked")
 		r.wantHeader(got, "X-Retry-Executed", "maybe")
 		r.wantHeader(got, "X-Retry-Advice", "check")
@@ -198,7 +198,7 @@ func TestDrainTellsThatCallsGoOn(t *testing.T) {
 		again()
 		r.between("the drain", time.Since(began), 1800*time.Millisecond, 1900*time.Millisecond)
 		got := <-call
-		r.want(got, 503, u, 1)
+		r.want(got, 202, u, 1)
 		r.wantHeader(got, "X-Retry-Reason", "parked")
 		if !strings.Contains(r.log.String(), "still in flight") {
 			t.Errorf("the log does not tell: %s", r.log)

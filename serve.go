@@ -191,6 +191,7 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	g.Go(func() error { return a.proxy.Run(background) })
+	g.Go(func() error { return a.proxy.Keep(background) })
 	g.Go(func() error { return a.alerts.Run(background) })
 	g.Go(func() error { return a.watch(background, env.reload) })
 	for _, l := range a.proxies {

@@ -279,6 +279,7 @@ func (a *app) breakerEvent(e breaker.Event) {
 	a.log.Warn("breaker", "scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
 	a.alertBreaker(&e)
 	if e.Scope == "host" && e.To == breaker.Closed {
+		a.proxy.Recovered(e.Host)
 		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
 			a.breakerEvent(*shop)
 		}

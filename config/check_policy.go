@@ -52,6 +52,12 @@ func (c *checker) policy(path string, p *Policy) {
 	c.above(path+".per_try_timeout", p.PerTryTimeout)
 	c.above(path+".body_idle_timeout", p.BodyIdleTimeout)
 	c.above(path+".deadline", p.Deadline)
+	if p.ClientHold < 0 || p.ClientHold > 0 && p.ClientHold < time.Millisecond {
+		c.fail(path+".client_hold", "%s must be 0 (off) or at least 1ms", durationText(p.ClientHold))
+	}
+	if p.OnPark != 202 && p.OnPark != 503 {
+		c.fail(path+".on_park", "%d must be 202 or 503", p.OnPark)
+	}
 	c.statuses(path+".retry_statuses", p.RetryStatuses)
 	c.statuses(path+".permanent_statuses", p.PermanentStatuses)
 	c.statuses(path+".not_now_statuses", p.NotNowStatuses)

@@ -34,7 +34,7 @@ type Policy struct {
 	PerTryTimeout   time.Duration `key:"per_try_timeout"`
 	BodyIdleTimeout time.Duration `key:"body_idle_timeout"`
 	Deadline        time.Duration `key:"deadline"`
-	ClientHold      time.Duration `key:"client_hold,later"` // 0: off
+	ClientHold      time.Duration `key:"client_hold"` // 0: off
 
 	RetryStatuses     Statuses      `key:"retry_statuses"`
 	PermanentStatuses Statuses      `key:"permanent_statuses"`
@@ -45,9 +45,9 @@ type Policy struct {
 
 	Safe        string   `key:"safe"` // auto, method, key, always, never
 	SafeMethods []string `key:"safe_methods"`
-	OnUnknown   string   `key:"on_unknown"`    // manual_review, retry
-	OnOpen      string   `key:"on_open"`       // wait, fail
-	OnPark      int      `key:"on_park,later"` // 202, 503
+	OnUnknown   string   `key:"on_unknown"` // manual_review, retry
+	OnOpen      string   `key:"on_open"`    // wait, fail
+	OnPark      int      `key:"on_park"`    // 202, 503
 	Preset      string   `key:"preset,later"`
 
 	ForwardHeaders    []string        `key:"forward_headers"`

@@ -23,10 +23,28 @@ func (c *Config) Warnings() []string {
 			break
 		}
 	}
+	out = append(out, c.durableWarnings()...)
 	if c.Store.Kind == "sqlite" && c.Store.Key == "" {
 		out = append(out, "store.key: what bots send is kept in "+c.Store.Path+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
 	}
 	return append(append(out, c.interceptWarnings()...), c.egressWarnings()...)
+}
+
+// durableWarnings names what only a durable store can do.
+func (c *Config) durableWarnings() (out []string) {
+	if c.Store.Kind != "memory" {
+		return nil
+	}
+	for i := range c.RetryPolicies {
+		p := &c.RetryPolicies[i]
+		if p.ClientHold > 0 {
+			out = append(out, fmt.Sprintf("retry_policies: %s has client_hold, which needs a durable store (-data DIR): clients are held to the end", p.Name))
+		}
+		if p.RetryAfterOverCap == "park" {
+			out = append(out, fmt.Sprintf("retry_policies: %s parks calls, which needs a durable store (-data DIR): such calls end instead", p.Name))
+		}
+	}
+	return out
 }
 
 func (c *Config) interceptWarnings() []string {

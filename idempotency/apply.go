@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,11 @@ const maxDetail = 512
 // when the table has no such move, ErrConflict when rec is in another state or
 // has another owner.
 func Apply(rec Record, from, to State, ch Change) (Record, error) {
+	if ch.onlyReceipt() && from == to && rec.State == from {
+		rec.Version++
+		rec.Receipt = cmp.Or(rec.Receipt, rec.Owner)
+		return rec, nil
+	}
 	if !from.CanBecome(to) {
 		return Record{}, fmt.Errorf("%w: from %s to %s", ErrTransition, from, to)
 	}
@@ -41,6 +47,12 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	rec.note(ch)
 	rec.enter(from, to, ch)
 	return rec, nil
+}
+
+// onlyReceipt says that a change asks for a receipt and nothing else, which anybody
+// may at any time.
+func (ch *Change) onlyReceipt() bool {
+	return ch.Receipt && ch.Owner == "" && ch.Append == nil && ch.NextAt.IsZero() && ch.Reason == "" && ch.Note == nil && ch.Answer == nil
 }
 
 // note adds what was learnt: attempts, and whether something was executed.
@@ -75,7 +87,7 @@ func (r *Record) add(made []attempt.Attempt) {
 func (r *Record) enter(from, to State, ch Change) {
 	last := r.Answer
 	r.State, r.Answer, r.Expires = to, nil, time.Time{}
-	if (from == StateParked && to == StateRunning || ch.Adopt) && ch.Owner != "" {
+	if (from == StateParked && owned.has(to) || ch.Adopt) && ch.Owner != "" {
 		r.Owner = ch.Owner
 	}
 	switch {

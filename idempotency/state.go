@@ -31,7 +31,7 @@ func States() []State {
 var moves = [...]set{
 	StateRunning: of(StateRunning, StateWaiting, StateParked, StateDone, StateFailed, StateDead, StateInDoubt),
 	StateWaiting: of(StateRunning, StateWaiting, StateParked, StateFailed, StateDead, StateInDoubt),
-	StateParked:  of(StateRunning, StateParked, StateFailed, StateDead, StateInDoubt),
+	StateParked:  of(StateRunning, StateWaiting, StateParked, StateFailed, StateDead, StateInDoubt),
 	StateDone:    of(),
 	StateFailed:  of(StateFailed, StateDone),                          // settled: not executed, executed
 	StateDead:    of(StateDead, StateFailed, StateDone),               // noted, dropped or settled as not executed, executed

@@ -18,7 +18,7 @@ import (
 var follows = map[State]string{
 	StateRunning: "running waiting parked done failed dead in_doubt",
 	StateWaiting: "running waiting parked failed dead in_doubt",
-	StateParked:  "running parked failed dead in_doubt",
+	StateParked:  "running waiting parked failed dead in_doubt",
 	StateDone:    "",
 	StateFailed:  "done failed",
 	StateDead:    "done failed dead",

@@ -93,14 +93,14 @@ type Begun struct {
 // except where noted.
 type Change struct {
 	Now      time.Time // required
-	Owner    string    // from running, waiting: must be the record's owner; from parked to running: the new one
+	Owner    string    // from running, waiting: must be the record's owner; from parked to running or waiting: the new one
 	Append   []attempt.Attempt
 	Reason   string
 	NextAt   time.Time         // set as given, zero clears
 	Executed classify.Executed // raises, never lowers, except by Settle; so does every appended verdict
 	Settle   bool              // an operator or a query settled it: Executed is set as given
 	Answer   *Answer           // to done: nil leaves a marker; to dead, in_doubt: the last answer, nil keeps what is there
-	Receipt  bool              // the record gets its receipt, if it has none
+	Receipt  bool              // the record gets its receipt, if it has none; a change that asks for nothing else needs no Owner and works in every state
 	Note     *Note             // added to the record's
 	Deadline time.Time         // the new one of the run; zero: as before
 	// Adopt takes the record over from a process that is gone: Owner is the new one

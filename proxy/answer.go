@@ -180,6 +180,8 @@ func (x *exchange) conclude(t *tried, d Decision) {
 		_ = t.Response.Body.Close()
 	}
 	switch {
+	case d.Do == Park:
+		x.park(d)
 	case x.leavesIt(d):
 		x.leaveIt()
 	case t != nil && t.conn != nil:
@@ -262,7 +264,7 @@ func (x *exchange) written(t *tried, out *message.Response, rest *relay, err err
 		x.broke(t, err)
 	}
 	x.settle(out, rest, err == nil)
-	if left && !broke && !x.clientless {
+	if left && !broke && !x.lasting {
 		x.outcome.result = "cancelled"
 	}
 }

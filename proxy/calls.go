@@ -84,9 +84,12 @@ func (p *Proxy) Calls() []*attempt.Summary {
 	return out
 }
 
-// Waiting counts the waiting calls by cause.
+// Waiting counts the waiting calls by cause, the parked ones included.
 func (p *Proxy) Waiting() map[string]int {
 	out := map[string]int{}
+	if n := p.Store.Stats().ByState[idempotency.StateParked]; n > 0 {
+		out["parked"] = n
+	}
 	_, live := p.calls.snapshot()
 	now := time.Now()
 	for _, x := range live {
@@ -152,6 +155,13 @@ func (x *exchange) describe() {
 	}
 }
 
+// finishHere finishes the call unless another goroutine has it.
+func (x *exchange) finishHere() {
+	if !x.handed {
+		x.finish()
+	}
+}
+
 // finish gives everything back and reports the call.
 func (x *exchange) finish() {
 	now := time.Now()
@@ -183,6 +193,9 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	s.Attempts, s.Previous, s.Waits = x.past, x.rec.Attempts, x.waits
 	s.Reason, s.Status, s.Bytes = x.outcome.decision.Reason, x.outcome.status, x.outcome.bytes
 	s.Executed, s.Result, s.Detail = x.executed(), x.result(), x.past.Last().Detail
+	if x.letGoWith != 0 {
+		s.Status, s.Bytes = x.letGoWith, 0
+	}
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail
 	} else if x.outcome.detail != "" {
@@ -203,17 +216,9 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 }
 
 // deadLetter writes a call that was given up, and that the policy wants to be
-// looked at, to the log. A definite no of the upstream is an answer, not a loss.
+// looked at, to the log.
 func (x *exchange) deadLetter(s *attempt.Summary) {
-	last := x.past.Last().Verdict.Class
-	if len(x.past) == 0 {
-		last = x.rec.History.Last().Verdict.Class
-	}
-	if s.Result != "failed" && s.Result != "cancelled" || len(s.Attempts)+s.Previous == 0 && !x.lasting || s.Reason == "fail_permanent" || last == classify.Success {
-		return
-	}
-	unsafe := x.key != "" || s.Method == "POST" || s.Method == "PATCH"
-	if x.policy.DeadLetter == "none" || x.policy.DeadLetter == "unsafe" && !unsafe {
+	if !x.isLetter() {
 		return
 	}
 	if h := x.p.Hooks.DeadLetter; h != nil {
@@ -221,7 +226,27 @@ func (x *exchange) deadLetter(s *attempt.Summary) {
 	}
 	x.p.Log.Warn("dead letter", "call_id", s.ID, "host", s.Host, "method", s.Method, "path", s.Path, "shop", s.Labels.Shop,
 		"task_type", s.Labels.TaskType, "key_hash", s.KeyHash, "reason", s.Reason, "executed", s.Executed.String(),
-		"advice", advice(s.Reason, s.Executed), "attempts", s.Previous+len(s.Attempts))
+		"advice", advice(s.Reason, s.Executed), "attempts", s.Previous+len(s.Attempts), "letter", x.rec.Receipt)
+}
+
+// isLetter says that the call was given up, and that its policy wants somebody to
+// look at it. A definite no of the upstream is an answer, not a loss.
+func (x *exchange) isLetter() bool {
+	last := x.past.Last().Verdict.Class
+	if len(x.past) == 0 {
+		last = x.rec.History.Last().Verdict.Class
+	}
+	result, tried := x.result(), len(x.past)+x.rec.Attempts > 0
+	switch {
+	case result != "failed" && result != "cancelled":
+		return false
+	case x.policy == nil:
+		return x.lasting
+	case !tried && !x.lasting, x.outcome.decision.Reason == "fail_permanent", last == classify.Success:
+		return false
+	}
+	method := x.call.Request.Method
+	return x.policy.DeadLetter == "all" || x.policy.DeadLetter == "unsafe" && (x.key != "" || method == "POST" || method == "PATCH")
 }
 
 // result is the one word the metrics count by.

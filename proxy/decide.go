@@ -11,22 +11,23 @@ import (
 // Do is what happens next with a call.
 type Do uint8
 
-// The decisions. Park is planned by a durable store only.
+// The decisions. Only what a durable store keeps is parked.
 const (
 	Deliver Do = iota + 1 // the answer is good
 	Retry                 // another attempt, at Decision.At
 	Stop                  // no further attempt
+	Park                  // no client, no process waits: another attempt after Decision.At
 )
 
 // String returns the token used in logs and by explain.
-func (d Do) String() string { return [...]string{"none", "deliver", "retry", "stop"}[d] }
+func (d Do) String() string { return [...]string{"none", "deliver", "retry", "stop", "park"}[d] }
 
 // Decision is what to do next, and why.
 type Decision struct {
 	Do        Do
 	Reason    string    // a stop reason of docs/outcomes.md; the verdict's reason for a retry
 	Cause     string    // Retry: what it waits for first: backoff or retry_after
-	At        time.Time // Retry: not before; Stop: when a later try makes sense, zero: unknown
+	At        time.Time // Retry: not before; Stop: when a later try makes sense, zero: unknown; Park: when it goes on
 	Dimension string    // retry_limited: the bucket that is empty
 	Would     bool      // Stop by the switch's observe: it would have retried
 }
@@ -54,6 +55,8 @@ type Facts struct {
 	StartsAt   time.Time // earliest start by tokens and gate as things stand; zero: at once
 	Limited    string    // why that start is refused: retry_limited, breaker_open, no_slot; empty: it is not
 	Dimension  string    // of Limited by retry_limited: the bucket that is empty
+
+	Park time.Duration // how long the call may be parked; 0: not at all
 }
 
 // decide is the retry rule: a pure function of what happened so far. The order
@@ -84,21 +87,52 @@ func (f *Facts) plan() Decision {
 	at := f.Now.Add(wait)
 	switch {
 	case long || cause == causeRetryAfter && at.After(f.End):
-		return stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true)
+		return f.park(stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true))
 	case f.Limited != "":
-		return Decision{Do: Stop, Reason: f.Limited, Dimension: f.Dimension, At: f.StartsAt}
+		return f.park(Decision{Do: Stop, Reason: f.Limited, Dimension: f.Dimension, At: f.StartsAt})
 	case f.ShopOpen:
-		return stopAt("shop_breaker_open", f.ShopAt, true)
+		return f.park(stopAt("shop_breaker_open", f.ShopAt, true))
 	case at.After(f.End):
 		return stop("deadline_exceeded")
 	case f.Switch == "off":
 		return stop("retries_off")
 	case f.Switch == "observe":
 		return Decision{Do: Stop, Reason: "retries_off", Would: true, At: at}
+	case f.Draining && f.Park > 0:
+		return f.park(stopAt("shutting_down", at, true))
 	case f.Draining:
 		return stopAt("shutting_down", f.Now.Add(time.Second), true)
 	}
 	return Decision{Do: Retry, Reason: f.Verdict.Reason, Cause: cause, At: at}
+}
+
+// park turns the end of a retry into a wait without a client, where the call may
+// wait so and nobody has turned retries off.
+func (f *Facts) park(d Decision) Decision {
+	if f.Switch != "on" {
+		return d
+	}
+	return parkOr(d, f.Policy, f.Park, f.Now)
+}
+
+// parkOr parks what would stop for a reason that passes at a known time: a long
+// Retry-After where the policy says so, an empty bucket, an open breaker (unless
+// the policy wants to fail at once), our own shutdown. limit is how long it may
+// wait so; 0: not at all.
+func parkOr(d Decision, p *policy.Policy, limit time.Duration, now time.Time) Decision {
+	passes := false
+	switch d.Reason {
+	case "retry_after_too_long":
+		passes = p.RetryAfterOverCap == "park"
+	case "breaker_open":
+		passes = p.OnOpen != "fail"
+	case "retry_limited", "shop_breaker_open", "shutting_down":
+		passes = true
+	}
+	if passes && limit > 0 && !d.At.IsZero() && d.At.Before(now.Add(limit)) {
+		d.Do = Park
+	}
+	return d
 }
 
 // unhindered are the same facts without what stands in the way of a retry from

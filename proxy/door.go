@@ -30,6 +30,9 @@ func (x *exchange) enter() *refusal {
 		x.mode = "local"
 		return nil
 	}
+	if strings.HasPrefix(x.call.Request.Target, receiptPath) && x.call.Form != inbound.Authority {
+		return x.ownReceipt()
+	}
 	if x.asksUs() {
 		return x.ourName()
 	}
@@ -40,6 +43,18 @@ func (x *exchange) enter() *refusal {
 // OPTIONS * in origin-form (RFC 9110 section 9.3.7).
 func (x *exchange) asksUs() bool {
 	return x.call.Form == inbound.Asterisk && x.call.Tunnel == nil
+}
+
+// ownReceipt makes a request for a receipt one that we answer, whatever the host: a
+// relative Location then works in every mode.
+func (x *exchange) ownReceipt() *refusal {
+	if x.reverseForm() {
+		if r := x.ourName(); r != nil {
+			return r
+		}
+	}
+	x.mode = "local"
+	return nil
 }
 
 // ourName refuses a Host that is not ours (DNS rebinding).
@@ -261,8 +276,8 @@ func (x *exchange) authorization(tenant string) (h [32]byte) {
 	return sha256.Sum256([]byte(strings.Join(values, "\n")))
 }
 
-// patience reads X-Request-Timeout: it shortens the deadline, never lengthens it.
-func (x *exchange) patience() time.Duration {
+// deadline reads X-Request-Timeout: it shortens the deadline, never lengthens it.
+func (x *exchange) deadline() time.Duration {
 	limit := x.policy.Deadline
 	v := x.call.Request.Fields.Get(x.set.Headers.Timeout)
 	if v == "" {

@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"retryproxy/attempt"
@@ -16,13 +18,15 @@ import (
 
 // lasts says whether a durable store keeps the call: it goes on whatever becomes
 // of its client and of this process. An upgrade ends with its client.
-func (x *exchange) lasts() bool { return x.p.Store.Durable() && x.upgrade() == "" }
+func (x *exchange) lasts() bool {
+	return x.key != "" && x.p.Store.Durable() && x.upgrade() == ""
+}
 
 // keptRequest is the request as a durable store keeps it: what attempts are made
 // of, settled, so that no change of the configuration sends it elsewhere. nil
-// where the call does not last.
+// where it cannot be sent again.
 func (x *exchange) keptRequest() (*idempotency.Request, error) {
-	if !x.lasts() {
+	if !x.p.Store.Durable() || x.upgrade() != "" || x.body.stream != nil {
 		return nil, nil
 	}
 	body, err := x.body.whole()
@@ -38,7 +42,7 @@ func (x *exchange) keptRequest() (*idempotency.Request, error) {
 		fields.Del("Authorization") // it was for us
 	}
 	out := &idempotency.Request{
-		Mode: x.mode, Place: x.hops[0].place(), Honoured: x.everywhere(x.policy.KeyHonoured),
+		Mode: x.mode, Place: x.hops[0].place(), Honoured: x.honoursKey(),
 		Version: x.call.Request.Version, Fields: fields, Trailers: x.call.Trailers(), Body: body,
 		Listener: x.call.Listener.Addr, Client: x.call.Client.String(), User: x.user.Name,
 	}
@@ -47,6 +51,9 @@ func (x *exchange) keptRequest() (*idempotency.Request, error) {
 	}
 	return out, nil
 }
+
+// honoursKey says that the key of a keyed call goes to upstreams that may use it.
+func (x *exchange) honoursKey() bool { return x.keyed() && x.everywhere(x.policy.KeyHonoured) }
 
 // place is the hop as it is kept.
 func (h *hop) place() idempotency.Place {
@@ -71,43 +78,57 @@ func (b *requestBody) whole() ([]byte, error) {
 	return all, err
 }
 
-// Recover goes on with the calls that an earlier process left behind, each in a
-// goroutine of its own. It is called once, before new calls come in; ctx bounds
-// the reading of the store only.
+// mostRead is how many requests are read from the store at a time: each is whole in
+// memory until it is spooled.
+const mostRead = 16
+
+// Recover goes on with the calls that an earlier process left in the middle, each in
+// a goroutine of its own; those that are parked are woken by Keep. It is called once,
+// before new calls come in; ctx bounds the reading of the store only.
 func (p *Proxy) Recover(ctx context.Context) (recovered int, err error) {
 	pending, err := p.Store.Pending(ctx)
-	if err != nil {
-		return 0, err
-	}
 	for i := range pending {
 		rec := &pending[i]
-		request, err := p.Store.Load(ctx, rec.ID)
-		if err != nil && !errors.Is(err, idempotency.ErrNotFound) {
-			return recovered, err
-		}
-		recovered++
-		p.detached.Go(func() { p.goOn(rec, request) })
+		p.crew.goes(p.Log, func() { p.goOn(rec) })
 	}
-	return recovered, nil
+	return len(pending), err
 }
 
 // Wait returns when the calls without a client have ended, or with ctx.
-func (p *Proxy) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { // ends with them; a hard stop ends them
-		p.detached.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+func (p *Proxy) Wait(ctx context.Context) error { return p.crew.wait(ctx) }
+
+// load reads the request of a record; nil: it was not kept. It keeps trying until
+// the store answers or the process ends.
+func (p *Proxy) load(rec *idempotency.Record) (*idempotency.Request, error) {
+	for {
+		q, err := p.Store.Load(p.base, rec.ID)
+		switch {
+		case errors.Is(err, idempotency.ErrNotFound):
+			return nil, nil
+		case err == nil:
+			return q, nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-p.draining:
+			return nil, err
+		}
 	}
 }
 
-// goOn is the path of a call whose process ended.
-func (p *Proxy) goOn(rec *idempotency.Record, q *idempotency.Request) {
+// goOn is the path of a call whose process ended, or that was parked.
+func (p *Proxy) goOn(rec *idempotency.Record) {
+	select {
+	case p.reading <- struct{}{}:
+	case <-p.draining:
+		return // the next process finds it as it is
+	}
+	read := sync.OnceFunc(func() { <-p.reading })
+	defer read()
+	q, err := p.load(rec)
+	if err != nil {
+		return
+	}
 	x := p.resumed(rec, q)
 	defer x.finish()
 	r := x.placed(q)
@@ -118,18 +139,46 @@ func (p *Proxy) goOn(rec *idempotency.Record, q *idempotency.Request) {
 		r = x.resumePolicy()
 	}
 	x.describe()
-	if r == nil {
-		r = x.readBody()
+	if r == nil && !x.takeBody(q) {
+		x.ended, x.outcome.decision, x.outcome.result = true, stop("shutting_down"), "rejected"
+		return // the next process finds it as it is
 	}
 	x.begun = time.Now()
 	if r != nil {
 		x.cannotGoOn(r)
 		return
 	}
+	read()
 	x.unheard = !q.Honoured
 	x.prepare()
 	x.end = rec.Deadline
+	if x.parkedFor(time.Now()) > x.set.KeyTTL {
+		x.conclude(nil, stop(rec.Reason))
+		return
+	}
 	x.continueRun()
+}
+
+// parkedFor is how long the run has waited without a client.
+func (x *exchange) parkedFor(now time.Time) time.Duration {
+	if x.rec.Parked.IsZero() {
+		return 0
+	}
+	return now.Sub(x.rec.Parked)
+}
+
+// parkFor is how long the call may still be parked; 0: not at all.
+func (x *exchange) parkFor() time.Duration {
+	if !x.lasting {
+		return 0
+	}
+	return max(x.set.KeyTTL-x.parkedFor(time.Now()), 0)
+}
+
+// detachedCall is the kept request as a call without a client.
+func (p *Proxy) detachedCall(rec *idempotency.Record, q *idempotency.Request) *inbound.Call {
+	req := message.Request{Method: rec.Method, Authority: q.Authority, Target: q.Target, Version: q.Version, Fields: q.Fields}
+	return inbound.Detached(p.base, req, inbound.Absolute, q.Body, q.Trailers, &inbound.Listener{Addr: q.Listener})
 }
 
 // resumed is the exchange of a call that goes on.
@@ -137,11 +186,9 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	if q == nil {
 		q = &idempotency.Request{Mode: "forward"}
 	}
-	req := message.Request{Method: rec.Method, Authority: q.Authority, Target: q.Target, Version: q.Version, Fields: q.Fields}
-	call := inbound.Detached(p.base, req, inbound.Absolute, q.Body, q.Trailers, &inbound.Listener{Addr: q.Listener})
-	x := p.newExchange(call)
+	x := p.newExchange(p.detachedCall(rec, q))
 	x.id, x.sum.ID, x.sum.Client, x.sum.Started = rec.Owner, rec.Owner, q.Client, rec.Created
-	x.rec, x.key, x.lasting, x.clientless, x.mode = *rec, rec.Key, true, true, q.Mode
+	x.rec, x.key, x.keyless, x.lasting, x.clientless, x.mode = *rec, rec.Key, rec.Keyless, true, true, q.Mode
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
 	return x
@@ -179,6 +226,22 @@ func (x *exchange) resumePolicy() *refusal {
 	return nil
 }
 
+// takeBody spools the content of a call that goes on; while there is no room it
+// waits. false: this process ends first.
+func (x *exchange) takeBody(q *idempotency.Request) bool {
+	for {
+		if x.readBody() == nil {
+			return true
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-x.p.draining:
+			return false
+		}
+		x.call = x.p.detachedCall(&x.rec, q)
+	}
+}
+
 // cannotGoOn ends a call that this process may not or cannot send. What was in
 // flight may have been executed all the same.
 func (x *exchange) cannotGoOn(r *refusal) {
@@ -192,7 +255,8 @@ func (x *exchange) cannotGoOn(r *refusal) {
 		r = &refusal{reason: "manual_review", detail: r.detail} // and so in doubt
 		x.honoured = false
 	}
-	x.refuse(r)
+	x.outcome.refusal, x.outcome.decision = r, stop(r.reason)
+	x.answerOwn(&problem{status: x.refusalStatus(r), reason: r.reason, detail: r.detail})
 }
 
 // cutOff is the detail of the attempt that a process did not live to see the end of.
@@ -253,33 +317,67 @@ func (x *exchange) waitsFirst(now time.Time) {
 	}
 }
 
-// leavesIt says that the call is not over, though this process ends: the next one
-// goes on with it.
+// leavesIt says that the call is not over, though this process ends at once: the
+// next one goes on with it.
 func (x *exchange) leavesIt(d Decision) bool {
 	return x.lasting && (d.Reason == "shutting_down" || x.p.base.Err() != nil)
 }
 
-// leaveIt answers the client of a call that the next process goes on with: never
-// as a failure of the upstream, or it would buy elsewhere.
+// leaveIt answers the client of a call that the next process goes on with.
 func (x *exchange) leaveIt() {
 	now := time.Now()
 	if x.p.base.Err() == nil {
 		x.waitsFirst(now)
 	}
 	x.leaving = true
-	x.outcome.decision = Decision{Do: Stop, Reason: "parked", At: now.Add(time.Second)}
-	x.outcome.result = "rejected"
+	x.answerGoesOn(Decision{Do: Park, Reason: "shutting_down", At: now.Add(time.Second)})
+}
+
+// park gives the call to the store: it goes on at the date, without its client.
+func (x *exchange) park(d Decision) {
+	x.release()
+	now := time.Now()
+	d.At = later(d.At, now)
+	if d.Reason != "shutting_down" { // a planned retry has its jitter
+		d.At = x.p.keeper.spread(d.At, now)
+	}
+	c := idempotency.Change{Owner: x.id, Append: x.unsaved(), Reason: d.Reason, NextAt: d.At, Executed: x.executed()}
+	x.leaving = true
+	if !x.advance(x.rec.State, idempotency.StateParked, c) {
+		x.settleLater(idempotency.StateParked, c)
+	}
+	x.p.keeper.expect(d.At)
+	x.answerGoesOn(d)
+}
+
+// answerGoesOn answers the client, and all who wait with it, that the call goes on.
+func (x *exchange) answerGoesOn(d Decision) {
+	x.outcome.decision, x.outcome.result = Decision{Do: Stop, Reason: "parked", At: d.At, Dimension: d.Dimension}, "rejected"
+	rec, err := x.p.receipt(context.WithoutCancel(x.call.Context()), x.rec.ID)
+	if err != nil {
+		rec = idempotency.Record{NextAt: d.At, Method: x.rec.Method, Host: x.rec.Host, Path: x.rec.Path, History: x.past}
+	}
+	rec.Reason = d.Reason
 	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
-	x.answerOwn(&problem{
-		status: own["parked"], reason: "parked", at: x.outcome.decision.At,
-		detail: "this proxy is shutting down; the call goes on when it is back. Ask again with the same key",
-	})
+	x.answerParked(&rec, "")
+}
+
+// answerParked writes the answer to a client whose call goes on.
+func (x *exchange) answerParked(rec *idempotency.Record, applied string) {
+	out := x.goesOn(rec, applied)
+	body, err := io.ReadAll(out.Body)
+	if err != nil {
+		panic("bug: a document in memory: " + err.Error())
+	}
+	out.Body = io.NopCloser(bytes.NewReader(body))
+	x.settleOwn(out, body)
+	_ = x.write(out, x.policy.BodyIdleTimeout)
 }
 
 // settleLater moves a record to its end as soon as the store takes it.
 func (x *exchange) settleLater(to idempotency.State, c idempotency.Change) {
 	p, id, from := x.p, x.rec.ID, x.rec.State
-	p.detached.Go(func() {
+	p.crew.goes(p.Log, func() {
 		for {
 			select {
 			case <-time.After(time.Second):

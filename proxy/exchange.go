@@ -46,6 +46,7 @@ type exchange struct {
 	unheard    bool     // an attempt before a restart went where the key may not be honoured
 	count      int      // X-Retry-Count of the client
 	key        string
+	keyless    bool // the key was made here: it never goes upstream and makes nothing safe
 
 	// The request as it goes upstream.
 	out  message.Fields
@@ -57,7 +58,12 @@ type exchange struct {
 	rec        idempotency.Record
 	flight     *idempotency.Flight
 	clientless bool                      // it goes on after its process: nobody was there to leave
-	leaving    bool                      // the next process goes on with it
+	patience   patient                   // how long its client is held, where not to the end
+	held       *inbound.Held             // its client may be let go before the end; nil: it is held to it
+	handed     bool                      // another goroutine finishes it
+	leaving    bool                      // it goes on later: parked, or the next process goes on with it
+	asked      int                       // how often the store was asked about a run elsewhere
+	buried     bool                      // keyless: it is kept as a dead letter
 	lasting    bool                      // a durable store keeps all that it takes to go on
 	earlier    int                       // attempts of this run that an earlier process made
 	saved      int                       // attempts of past that the record has
@@ -85,19 +91,21 @@ type exchange struct {
 	// What came of it.
 	outcome outcome
 
-	mu      sync.Mutex // guards what operators read: sum, live, past, grant
+	mu      sync.Mutex // guards what operators read: sum, live, past, grant, letGoWith
 	sum     *attempt.Summary
 	live    liveState
 	away    time.Duration // time that is not our own: upstream, waits, the client
 	waits   []attempt.Wait
 	started time.Time
 	begun   time.Time // the request was read: the deadline runs
+	// letGoWith is the status that the client was let go with; 0: it was not.
+	letGoWith int
 }
 
 // Serve is the whole path of a call, top to bottom.
 func (p *Proxy) Serve(call *inbound.Call) {
 	x := p.newExchange(call)
-	defer x.finish()
+	defer x.finishHere()
 	r := x.enter()
 	x.describe()
 	if r != nil {
@@ -121,8 +129,15 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	if x.answeredByKey() {
 		return
 	}
+	if x.holdsClient() {
+		x.runHeld()
+		return
+	}
 	x.run()
 }
+
+// keyed says that the client gave the call a key.
+func (x *exchange) keyed() bool { return x.key != "" && !x.keyless }
 
 func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 	x := &exchange{p: p, set: p.settings.Load(), call: call, id: newID(), started: time.Now()}
@@ -159,7 +174,13 @@ func (x *exchange) runOn() {
 // the stack.
 //
 //go:noinline
-func (x *exchange) turnedAway() { x.conclude(nil, refusedTurn(&x.turn)) }
+func (x *exchange) turnedAway() {
+	d := refusedTurn(&x.turn)
+	if d.Reason == "shutting_down" && x.parkFor() > 0 {
+		d.At = later(x.next.At, time.Now())
+	}
+	x.conclude(nil, parkOr(d, x.policy, x.parkFor(), time.Now()))
+}
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
@@ -185,10 +206,10 @@ func (x *exchange) round() {
 func (x *exchange) prepare() {
 	x.keepExit()
 	x.sends = x.forwarded()
-	x.honoured = x.key != "" && !x.unheard && x.everywhere(x.policy.KeyHonoured)
+	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.policy.KeyHonoured)
 	x.out = x.outgoing()
-	x.end = x.begun.Add(x.patience())
-	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
+	x.end = x.begun.Add(x.deadline())
+	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
 	x.safe = rules.Safe
 	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
@@ -209,14 +230,27 @@ func (x *exchange) takeTurn() bool {
 	if ticket == nil {
 		return true
 	}
+	x.getsInLine(ticket)
+	answered := x.wait(ticket)
+	x.getsOut()
+	return answered
+}
+
+// getsInLine and getsOut are apart so that what they need is not on the stack of
+// those who wait: see turnedAway.
+//
+//go:noinline
+func (x *exchange) getsInLine(ticket *limiter.Ticket) {
 	x.waitsFirst(time.Now())
 	x.show(stateWaiting, ticket)
 	x.releaseIfOff(x.p.Retries()) // it may have been turned before the ticket was to be seen
 	x.p.crowd.join()
-	answered := x.wait(ticket)
+}
+
+//go:noinline
+func (x *exchange) getsOut() {
 	x.p.crowd.leave()
 	x.show(stateRunning, nil)
-	return answered
 }
 
 // ask claims a turn; without a ticket the answer is there at once.
@@ -257,7 +291,7 @@ func (x *exchange) wait(ticket *limiter.Ticket) (answered bool) {
 				x.leave(ticket, "client_gone") // so did the others
 				return true
 			}
-			x.turn = ticket.Answer()
+			x.takeAnswer(ticket)
 			return true
 		case <-x.exitClosed:
 			return x.leaveForExit(ticket)
@@ -273,6 +307,11 @@ func (x *exchange) wait(ticket *limiter.Ticket) (answered bool) {
 		}
 	}
 }
+
+// takeAnswer is apart for the same reason as getsInLine.
+//
+//go:noinline
+func (x *exchange) takeAnswer(ticket *limiter.Ticket) { x.turn = ticket.Answer() }
 
 // leave gives the place up; a grant that came meanwhile is given back.
 func (x *exchange) leave(ticket *limiter.Ticket, reason string) {
@@ -392,7 +431,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
 	}
-	rules := x.policy.Rules(x.call.Request.Method, x.key != "", x.honoured)
+	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
@@ -466,6 +505,7 @@ func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
 		Retries: x.earlier + len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
+		Park: x.parkFor(),
 	}
 }
 

@@ -56,9 +56,13 @@ func (x *exchange) answerInternal() {
 	}
 	path, _, _ := strings.Cut(x.call.Request.Target, "?")
 	method := x.call.Request.Method
+	if id, ok := x.receiptAsked(); ok {
+		x.answerReceipt(id)
+		return
+	}
 	switch i := x.set.Intercept; {
 	case path != "/ca.pem":
-		x.answerText(404, "text/plain; charset=utf-8", "retryproxy answers here: /ca.pem\n")
+		x.answerText(404, "text/plain; charset=utf-8", "retryproxy answers here: /ca.pem, /calls/{id} of a receipt\n")
 	case method != "GET" && method != "HEAD":
 		x.answerText(405, "text/plain; charset=utf-8", "GET only\n")
 	case i == nil:
@@ -115,7 +119,7 @@ func (x *exchange) answerHere() {
 }
 
 // answerText is an answer from here.
-func (x *exchange) answerText(status int, contentType, text string) {
+func (x *exchange) answerText(status int, contentType, text string, more ...message.Field) {
 	x.outcome.result = "rejected"
 	if x.mode == "local" {
 		x.outcome.result = "success"
@@ -123,6 +127,7 @@ func (x *exchange) answerText(status int, contentType, text string) {
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	out := &message.Response{Status: status, Length: int64(len(text)), Body: io.NopCloser(strings.NewReader(text))}
 	out.Fields.Add(hCallID, x.id)
+	out.Fields = append(out.Fields, more...)
 	if contentType != "" {
 		out.Fields.Add("Content-Type", contentType)
 	}

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,14 +72,16 @@ type Proxy struct {
 	crowd    crowd
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
-	detached sync.WaitGroup // calls that go on without a client
+	reading  chan struct{} // a place for each request that is read from the store
+	crew     crew          // calls that go on without a client's goroutine
+	keeper   keeper
 	draining chan struct{}
 	drained  atomic.Bool
 }
 
 // New wires a proxy; ctx ends all attempts at once (a hard stop).
 func New(ctx context.Context, d Deps, s *Settings) *Proxy {
-	p := &Proxy{Deps: d, base: ctx, name: s.Instance + "-" + newID()[:12], draining: make(chan struct{})}
+	p := &Proxy{Deps: d, base: ctx, name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
 	p.via = "1.1 " + p.name
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)
@@ -89,6 +90,7 @@ func New(ctx context.Context, d Deps, s *Settings) *Proxy {
 	p.retries.Store(&Switch{Default: "on"})
 	p.calls.init()
 	p.hosts.init()
+	p.keeper.init()
 	return p
 }
 

@@ -28,14 +28,15 @@ func (x *exchange) answeredByKey() bool {
 		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
 		return true
 	}
-	for end := x.begun.Add(x.patience()); ; {
+	x.readPatience()
+	for end := x.begun.Add(x.deadline()); ; {
 		begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
 		if err != nil {
 			x.refuse(storeRefusal(err))
 			return true
 		}
 		x.rec = begun.Record
-		if begun.Result == idempotency.Busy && x.follow(claim.ID, end) {
+		if begun.Result == idempotency.Busy && (x.letsWaiterGo(end) || x.follow(claim.ID, end)) {
 			return true
 		}
 		if begun.Result != idempotency.Busy {
@@ -79,7 +80,8 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
 		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
 		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
-		Deadline: x.begun.Add(x.patience()), ClientCount: x.count, TTL: x.set.KeyTTL,
+		Deadline: x.begun.Add(x.deadline()), ClientCount: x.count, TTL: x.set.KeyTTL,
+		Honoured: x.honoursKey(), ClientID: r.Fields.Get("X-Request-Id"),
 	}, nil
 }
 
@@ -128,11 +130,14 @@ func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
 	f, ok := x.p.Flights.Join(id, x.rec.Owner)
 	var done <-chan struct{}
 	patience := time.Until(end)
+	if !x.patience.until.IsZero() {
+		patience = min(patience, time.Until(x.patience.until))
+	}
 	if ok {
 		defer f.Leave()
 		done = f.Done()
 	} else {
-		patience = min(patience, askAgain)
+		patience = min(patience, x.askAgainIn())
 	}
 	x.show(stateWaiting, nil)
 	over := x.sleep(done, patience)
@@ -170,8 +175,36 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// askAgain is how often the store is asked about a run that is not in this process.
-const askAgain = 20 * time.Millisecond
+// How soon the store is asked about a run that is not in this process, first and in
+// the end.
+const (
+	askAgain     = 20 * time.Millisecond
+	askAgainLast = 250 * time.Millisecond
+)
+
+// askAgainIn is how long to wait before the store is asked once more.
+func (x *exchange) askAgainIn() time.Duration {
+	d := min(askAgain<<min(x.asked, 8), askAgainLast)
+	x.asked++
+	return d
+}
+
+// letsWaiterGo answers a client whose key is with a run that goes on without it: one
+// that is parked for longer than it waits, or that it asked not to be held for.
+func (x *exchange) letsWaiterGo(end time.Time) bool {
+	parked := x.rec.State == idempotency.StateParked && !x.rec.NextAt.Before(end)
+	if !parked && (x.patience.until.IsZero() || time.Now().Before(x.patience.until)) {
+		return false
+	}
+	rec, err := x.p.receipt(context.WithoutCancel(x.call.Context()), x.rec.ID)
+	if err != nil {
+		return false // it is over: ask for what came of it
+	}
+	x.countKey("busy")
+	x.outcome.decision, x.outcome.result = Decision{Do: Stop, Reason: "parked", At: rec.NextAt}, "rejected"
+	x.answerParked(&rec, x.patience.applied)
+	return true
+}
 
 // sleep waits for done, for a time, or until the client or we are gone; over
 // says the last.
@@ -268,7 +301,7 @@ func (x *exchange) advance(from, to idempotency.State, c idempotency.Change) boo
 		x.p.Log.Error("the record could not be moved", "call_id", x.id, "from", from.String(), "to", to.String(), "error", err)
 		return false
 	}
-	x.rec.State, x.rec.Host = rec.State, rec.Host
+	x.rec.State, x.rec.Host, x.rec.Receipt = rec.State, rec.Host, rec.Receipt
 	return true
 }
 
@@ -280,24 +313,80 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	}
 	x.settled = true
 	x.judgeSuspect(out, r)
-	if x.key == "" || x.ended {
+	if x.key == "" {
+		x.bury(x.stored(out, r.first, whole && r.whole && len(r.first) > 0))
+		return
+	}
+	if x.ended {
 		return
 	}
 	kept := whole && !r.over
 	x.land(out, r.capture, kept)
-	done := x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect)
-	switch {
-	case done:
+	if x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect) {
 		x.endRecord(idempotency.StateDone, x.stored(out, r.capture, kept))
-	case x.doubtful():
-		x.endRecord(idempotency.StateInDoubt, nil)
+		return
+	}
+	x.endWithout(x.stored(out, r.capture, kept))
+}
+
+// endWithout ends the record of a call that has no answer to replay. last is the
+// last answer of an upstream, for people; nil: there was none.
+func (x *exchange) endWithout(last *idempotency.Answer) {
+	switch {
+	case x.doubtful() && !x.keyless:
+		x.endRecord(idempotency.StateInDoubt, last)
+	case x.p.Store.Durable() && x.isLetter():
+		x.endRecord(idempotency.StateDead, last)
 	default:
 		x.endRecord(idempotency.StateFailed, nil)
 	}
 }
 
+// bury keeps a keyless call that was given up: somebody has to look at it.
+func (x *exchange) bury(last *idempotency.Answer) {
+	if x.buried || x.mode == "connect" || !x.p.Store.Durable() || !x.isLetter() {
+		return
+	}
+	x.buried = true
+	claim, err := x.claim()
+	if err == nil {
+		claim.Request, err = x.keptRequest()
+	}
+	if err == nil {
+		claim.Key, claim.Keyless = "keyless-"+x.id, true
+		_, err = x.p.Store.Bury(context.WithoutCancel(x.call.Context()), claim, idempotency.Change{
+			Now: time.Now(), Append: x.past, Reason: x.outcome.decision.Reason, Executed: x.executed(), Answer: last, TTL: x.set.LetterTTL,
+		})
+	}
+	if err != nil {
+		x.p.Log.Error("a call that was given up could not be kept as a dead letter", "call_id", x.id, "error", err)
+		return
+	}
+	x.rec.Receipt = x.id
+}
+
+// lastKept is the newest complete answer of an upstream that the call still has;
+// nil: none.
+func (x *exchange) lastKept() *idempotency.Answer {
+	if x.kept == nil {
+		return nil
+	}
+	r := x.kept.response
+	body, err := x.kept.body.Open()
+	if err != nil {
+		return nil
+	}
+	defer body.Close()
+	all, err := io.ReadAll(io.LimitReader(body, x.set.MaxResponse+1))
+	return x.stored(&r, all, err == nil && int64(len(all)) <= x.set.MaxResponse)
+}
+
 // settleOwn ends the record of a call that got an answer of our own.
 func (x *exchange) settleOwn(out *message.Response, body []byte) {
+	if x.key == "" {
+		x.bury(x.lastKept())
+		return
+	}
 	if x.flight == nil || x.ended {
 		return
 	}
@@ -306,11 +395,7 @@ func (x *exchange) settleOwn(out *message.Response, body []byte) {
 		x.ended = true // for this process
 		return
 	}
-	if x.doubtful() {
-		x.endRecord(idempotency.StateInDoubt, nil)
-		return
-	}
-	x.endRecord(idempotency.StateFailed, nil)
+	x.endWithout(x.lastKept())
 }
 
 // settleMarker ends the record at the header, or as soon as it is clear that the
@@ -322,14 +407,11 @@ func (x *exchange) settleMarker(r *message.Response) {
 	}
 	x.land(r, nil, false)
 	success := r.Status == 101 || idempotency.Storable(r.Status, true, false)
-	switch {
-	case x.outcome.decision.Do == Deliver && success:
+	if x.outcome.decision.Do == Deliver && success {
 		x.endRecord(idempotency.StateDone, x.stored(r, nil, false))
-	case x.doubtful():
-		x.endRecord(idempotency.StateInDoubt, nil)
-	default:
-		x.endRecord(idempotency.StateFailed, nil)
+		return
 	}
+	x.endWithout(x.stored(r, nil, false))
 }
 
 // abandon ends the record of a call that ended without an answer: a handler that
@@ -338,11 +420,7 @@ func (x *exchange) abandon() {
 	x.outcome.decision = stop("manual_review")
 	x.raise(classify.ExecutedMaybe)
 	x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
-	to := idempotency.StateFailed
-	if x.doubtful() {
-		to = idempotency.StateInDoubt
-	}
-	x.endRecord(to, nil)
+	x.endWithout(nil)
 }
 
 // doubtful: it may have been executed, and the key, not honoured upstream,
@@ -364,6 +442,12 @@ func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	x.ended = true
 	c := idempotency.Change{
 		Owner: x.id, Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
+	}
+	switch to {
+	case idempotency.StateDead:
+		c.TTL = x.set.LetterTTL
+	case idempotency.StateInDoubt:
+		c.NextAt = time.Now().Add(c.TTL)
 	}
 	if !x.advance(x.rec.State, to, c) && x.lasting {
 		x.settleLater(to, c)

@@ -36,9 +36,9 @@ type Settings struct {
 	MaxWait     time.Duration // a call's total at gates
 	TunnelIdle  time.Duration
 	KeyTTL      time.Duration
-	MaxResponse int64 // bytes of an answer that is kept for its key
-	LetterTTL   time.Duration
-	MostLetters int
+	LetterTTL   time.Duration // how long a dead letter is kept
+	MaxResponse int64         // bytes of an answer that is kept for its key
+	MostLetters int           // dead letters that are kept, the oldest beyond it go
 }
 
 // Interception says which tunnels are opened, and with whose certificates.

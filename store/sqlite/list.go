@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,15 +48,18 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempote
 // conditions are what the file can look for.
 func conditions(q *idempotency.Query) (where string, args []any) {
 	where = "r.past = 0"
-	switch letters := slices.DeleteFunc(slices.Clone(q.States), func(s idempotency.State) bool { return !s.Letter() }); {
+	letters := slices.DeleteFunc(slices.Clone(q.States), func(s idempotency.State) bool { return !s.Letter() })
+	switch {
 	case len(q.States) == 0:
-	case len(letters) < len(q.States):
-		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
-	default: // in the words of records_letters, or it is not used
+	case len(letters) == len(q.States): // in the words of records_letters, or it is not used
 		where += " AND r.state IN ('dead', 'in_doubt')"
 		if len(letters) == 1 {
 			where += " AND r.state = '" + letters[0].String() + "'"
 		}
+	case len(q.States) == 1:
+		where += " AND r.state = '" + q.States[0].String() + "'" // so that partial indexes are found
+	default:
+		where += " AND r.state IN ('" + strings.Join(names(q.States), "', '") + "')"
 	}
 	add := func(condition string, value any) {
 		where += " AND " + condition
@@ -65,6 +69,9 @@ func conditions(q *idempotency.Query) (where string, args []any) {
 		if value != "" {
 			add("r."+column+" = ?", value)
 		}
+	}
+	if _, _, err := net.SplitHostPort(q.Host); err == nil {
+		add("r.host = ?", q.Host)
 	}
 	if !q.Since.IsZero() {
 		add("r.updated >= ?", timeText(q.Since))

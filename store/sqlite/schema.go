@@ -152,6 +152,7 @@ CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND state IN ('park
 CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND state IN ('dead', 'in_doubt');
 CREATE INDEX records_receipt ON records (receipt) WHERE receipt IS NOT NULL;
 CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
+CREATE INDEX records_of_host ON records (host, updated) WHERE past = 0 AND state = 'parked';
 `
 
 // schema3 adds the history of calls, and says which rows are sealed.

@@ -20,6 +20,7 @@ var listTests = []test{
 	{"a buried call is a dead record, and its key is its own", buried},
 	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
 	{"who begins on a letter is told so", letterBegins},
+	{"anybody may ask for a receipt, at any time", receiptAnyTime},
 	{"a letter keeps its last answer", letterKeepsAnswer},
 	{"notes are kept, the last ones", notesKept},
 	{"a record can be adopted", adopted},
@@ -234,9 +235,10 @@ func receiptStays(b *bench) {
 	if rec.Receipt != "" {
 		b.Errorf("a new record has receipt %q", rec.Receipt)
 	}
-	ch := change("call-1", start)
-	ch.Receipt = true
-	rec = b.advance(order, idempotency.StateRunning, idempotency.StateRunning, ch)
+	rec = b.advance(order, idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Now: start, Receipt: true})
+	if rec.Owner != "call-1" {
+		b.Errorf("asking for a receipt made %q the owner", rec.Owner)
+	}
 	b.list(idempotency.Query{Receipt: "call-1"}, order.Key)
 	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start))
 	again := b.begin(claim(order, "call-2"), start, idempotency.Fresh)
@@ -263,6 +265,18 @@ func letterBegins(b *bench) {
 			}
 			b.advance(c.ID, idempotency.StateRunning, state, change("call-2", start))
 		}
+	}
+}
+
+// receiptAnyTime: who asks for a receipt changes nothing else.
+func receiptAnyTime(b *bench) {
+	for i, state := range idempotency.States() {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		before := b.reach(requested(difficult(), claim(id, "call-1")), state, classify.ExecutedMaybe)
+		rec := b.advance(id, state, state, idempotency.Change{Now: start.Add(time.Minute), Receipt: true})
+		before.Version, before.Receipt = rec.Version, "call-1"
+		b.same("record with its receipt", rec, before)
+		b.same("record with its receipt", b.get(id, start), before)
 	}
 }
 

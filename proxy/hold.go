@@ -1,0 +1,146 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"retryproxy/idempotency"
+	"retryproxy/inbound"
+	"retryproxy/message"
+)
+
+// patient is how long a client is held while its durable call goes on.
+type patient struct {
+	until   time.Time // zero: to its end
+	applied string    // what of Prefer that is due to
+}
+
+// holdsClient says whether the client is let go before the end of its call.
+func (x *exchange) holdsClient() bool { return x.lasting && !x.patience.until.IsZero() }
+
+// readPatience reads how long the client of a keyed call is held.
+func (x *exchange) readPatience() {
+	if !x.lasts() {
+		return
+	}
+	said := parsePrefer(x.call.Request.Fields.Values("Prefer"))
+	if said.bad {
+		x.p.ignored("prefer_wait")
+	}
+	if d, applied, ok := said.hold(x.policy.ClientHold); ok {
+		x.patience = patient{x.begun.Add(d), applied}
+	}
+}
+
+// runHeld works on the call in a goroutine of its own, so that this one can let
+// the client go.
+func (x *exchange) runHeld() {
+	client, held, done := x.call, inbound.Hold(x.p.base, x.call), make(chan struct{})
+	id, until := x.rec.ID, x.patience.until
+	x.held, x.call, x.body.call, x.handed = held, held.Call, held.Call, true
+	x.p.crew.goes(x.p.Log, func() {
+		defer close(done)
+		defer x.finish()
+		x.run()
+	})
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+	}
+	if !held.Release() {
+		<-done
+		return
+	}
+	x.letGo(client, id)
+}
+
+// letGo answers a client whose call goes on. What changes meanwhile is not looked at.
+func (x *exchange) letGo(client *inbound.Call, id idempotency.ID) {
+	x.mu.Lock()
+	x.letGoWith = x.policy.OnPark
+	x.mu.Unlock()
+	rec, err := x.p.receipt(context.WithoutCancel(client.Context()), id)
+	if err != nil {
+		x.p.Log.Warn("a client is let go without a receipt", "call_id", x.id, "error", err)
+	}
+	out := x.goesOn(&rec, x.patience.applied)
+	if x.p.drained.Load() {
+		client.KeepAlive = false
+	}
+	_, _ = client.Answer(out, x.policy.BodyIdleTimeout) // whether it is still there changes nothing
+}
+
+// receipt gives a record its receipt, and the record. Whatever happens to it
+// meanwhile: it is read again.
+func (p *Proxy) receipt(ctx context.Context, id idempotency.ID) (rec idempotency.Record, err error) {
+	for range 8 {
+		rec, err = p.Store.Get(ctx, id, time.Now())
+		if err != nil || rec.Receipt != "" {
+			return rec, err
+		}
+		moved, err := p.Store.Advance(ctx, id, rec.State, rec.State, idempotency.Change{Now: time.Now(), Receipt: true})
+		if !errors.Is(err, idempotency.ErrConflict) {
+			moved.Answer = rec.Answer
+			return moved, err
+		}
+	}
+	return rec, idempotency.ErrConflict
+}
+
+// isLetGo says that nobody waits for the answer any more.
+func (x *exchange) isLetGo() bool { return x.clientless || x.held != nil && x.held.Released() }
+
+// goesOn is the answer to a client whose call is not over: 202 with a receipt or,
+// with on_park 503, our own 503. Never a failure of an upstream, or it would buy
+// elsewhere. It reads nothing of the call that changes.
+func (x *exchange) goesOn(rec *idempotency.Record, applied string) *message.Response {
+	now := time.Now()
+	at := now.Add(askAgainIn(rec, now))
+	out := &message.Response{Status: x.policy.OnPark}
+	kind, body := "application/json", []byte(nil)
+	if out.Status == 202 {
+		body = encoded(receiptView(rec, x.id))
+	} else {
+		kind, body = "application/problem+json", encoded(parkedProblem(rec, x.id))
+	}
+	f := append(make(message.Fields, 0, 12), message.Field{Name: "Content-Type", Value: kind})
+	f.Add(hCallID, x.id)
+	f.Add(hReason, "parked")
+	f.Add(hExecuted, "maybe")
+	f.Add(hAdvice, "check")
+	f.Add("Retry-After", strconv.Itoa(wholeSeconds(at.Sub(now))))
+	f.Add("Cache-Control", "no-store")
+	if rec.Receipt != "" {
+		f.Add("Location", receiptPath+rec.Receipt)
+	}
+	if applied != "" && out.Status == 202 {
+		f.Add("Preference-Applied", applied)
+	}
+	f.Add(hStatus, x.set.Instance+`; details="parked"`)
+	out.Fields, out.Length, out.Body = f, int64(len(body)), io.NopCloser(bytes.NewReader(body))
+	return out
+}
+
+// askAgainIn is when it makes sense to ask for a receipt again.
+func askAgainIn(rec *idempotency.Record, now time.Time) time.Duration {
+	if rec.NextAt.After(now) {
+		return rec.NextAt.Sub(now)
+	}
+	return time.Second
+}
+
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("bug: a document of plain values: " + err.Error())
+	}
+	return append(b, '\n')
+}
