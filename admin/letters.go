@@ -67,6 +67,7 @@ var letterFaults = []struct {
 	{deadletter.ErrNoRequest, http.StatusConflict, "request_not_kept"},
 	{deadletter.ErrBulk, http.StatusConflict, "bulk_running"},
 	{deadletter.ErrDraining, http.StatusServiceUnavailable, "shutting_down"},
+	{deadletter.ErrNoRoom, http.StatusServiceUnavailable, "local_resource"},
 	{idempotency.ErrFull, http.StatusServiceUnavailable, "store_full"},
 	{idempotency.ErrUnavailable, http.StatusServiceUnavailable, "store_unavailable"},
 }

@@ -103,7 +103,9 @@ func (d *desk) deps() Letters {
 		Resolve: func(_ context.Context, id string, executed bool, s deadletter.Signed) error {
 			return d.note("resolve %s executed %v by %q: %q", id, executed, s.By, s.Note)
 		},
-		Drop: func(_ context.Context, id string, s deadletter.Signed) error { return d.note("drop %s by %q: %q", id, s.By, s.Note) },
+		Drop: func(_ context.Context, id string, s deadletter.Signed) error {
+			return d.note("drop %s by %q: %q", id, s.By, s.Note)
+		},
 		DropAll: func(_ context.Context, f deadletter.Filter, all bool, s deadletter.Signed) (int, int, bool, error) {
 			return 1, 2, true, d.note("drop %v all %v by %q: %q", f.Values(), all, s.By, s.Note)
 		},
@@ -113,9 +115,14 @@ func (d *desk) deps() Letters {
 		StartBulk: func(o deadletter.BulkOrder) (deadletter.Bulk, error) {
 			return deadletter.Bulk{State: "running"}, d.note("bulk %v all %v every %v canary %d by %q", o.Filter.Values(), o.All, o.Every, o.Canary, o.By)
 		},
-		Bulk:     func() deadletter.Bulk { return deadletter.Bulk{State: "ended", Requeued: 3} },
-		StopBulk: func(by string) deadletter.Bulk { _ = d.note("stop by %s", by); return deadletter.Bulk{State: "cancelled"} },
-		Revealed: func(what, client string) { _ = d.note("revealed %s to %s", what, client[:strings.LastIndexByte(client, ':')]) },
+		Bulk: func() deadletter.Bulk { return deadletter.Bulk{State: "ended", Requeued: 3} },
+		StopBulk: func(by string) deadletter.Bulk {
+			_ = d.note("stop by %s", by)
+			return deadletter.Bulk{State: "cancelled"}
+		},
+		Revealed: func(what, client string) {
+			_ = d.note("revealed %s to %s", what, client[:strings.LastIndexByte(client, ':')])
+		},
 	}
 }
 

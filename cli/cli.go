@@ -112,6 +112,8 @@ func Run(args []string, env Env) int {
 	}
 	c, rest := match(args)
 	switch {
+	case c == nil && half(args[0]):
+		return oneOf(args, env)
 	case c == nil:
 		PrintUsage(env.Stderr)
 		return env.wrong("%q is not a command", args[0])
@@ -130,6 +132,29 @@ func match(args []string) (c *command, rest []string) {
 		}
 	}
 	return nil, nil
+}
+
+// half says that there are commands of two words that begin with this one.
+func half(word string) bool {
+	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
+}
+
+// oneOf lists the commands that begin with the first word.
+func oneOf(args []string, env Env) int {
+	out, code := env.Stderr, Usage
+	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		out, code = env.Stdout, OK
+	}
+	fmt.Fprintln(out, "one of:")
+	for _, c := range commands() {
+		if strings.HasPrefix(c.name, args[0]+" ") {
+			fmt.Fprintf(out, "  %s\n      %s\n", words(c.name, c.flags, c.args), c.help)
+		}
+	}
+	if code != OK {
+		return env.wrong("%s: which of these?", args[0])
+	}
+	return code
 }
 
 // IsCommand says whether a flag in the place of the command is one: help or version.

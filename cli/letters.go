@@ -185,20 +185,18 @@ func LettersResolve(args []string, env Env) int {
 		return env.failed(&usageError{err})
 	}
 	c, err := r.client(env)
+	var v deadletter.View
 	if err == nil {
-		_, err = c.do("POST", letterPath(rest[0])+"/resolve", struct {
+		order := struct {
 			Executed bool `json:"executed"`
 			deadletter.Signed
-		}{*executed, *who})
+		}{*executed, *who}
+		err = c.order("POST", letterPath(rest[0])+"/resolve", order, &v)
 	}
 	if err != nil {
 		return env.failed(err)
 	}
-	if *executed {
-		fmt.Fprintln(env.Stdout, "resolved as executed: a repeat with its key is not sent; it is told that the call was done (result_not_kept)")
-	} else {
-		fmt.Fprintln(env.Stdout, "resolved as not executed: its key is free, the bot may send it again")
-	}
+	fmt.Fprintf(env.Stdout, "resolved as %s: %s\n", map[bool]string{true: "executed", false: "not executed"}[*executed], settled(&v, *executed))
 	return OK
 }
 

@@ -104,6 +104,10 @@ func (q *requeueFlags) one(c *client, out io.Writer, id string) (well bool, err 
 		deadletter.Signed
 	}{*q.unknown, *q.who}
 	if err := c.order("POST", letterPath(id)+"/requeue", order, &got); err != nil {
+		var v deadletter.View
+		if c.get(letterPath(id), &v) == nil {
+			proposeFor(out, &v, q.again())
+		}
 		return false, err
 	}
 	fmt.Fprintf(out, "requeued as call %s\n", got.CallID)

@@ -89,7 +89,6 @@ func letterCircumstances(v *deadletter.View) []string {
 		{"shop", v.Labels.Shop},
 		{"tier", v.Labels.ShopTier},
 		{"task type", v.Labels.TaskType},
-		{"tenant", unless(v.Tenant, "-")},
 		{"key hash", v.KeyHash},
 		{"key", v.Key},
 	} {
@@ -172,6 +171,19 @@ func tellMessage(w io.Writer, what, line string, headers []deadletter.Header, bo
 	}
 }
 
+// settled is what it means to resolve a letter.
+func settled(v *deadletter.View, executed bool) string {
+	switch {
+	case v.Keyless && executed:
+		return "closes it"
+	case v.Keyless:
+		return "closes it, the bot has to send it again"
+	case executed:
+		return "closes it, a repeat with its key is not sent any more (409 result_not_kept)"
+	}
+	return "closes it, its key is free: the bot may send it again"
+}
+
 // proposeFor prints what to do, and the command for it.
 func proposeFor(out io.Writer, v *deadletter.View, again string) {
 	fmt.Fprintf(plain{out}, "\nWhat to do: %s\n", v.Advice)
@@ -183,11 +195,11 @@ func proposeFor(out io.Writer, v *deadletter.View, again string) {
 	case deadletter.TodoRequeue:
 		command("requeue", "", "runs it again")
 	case deadletter.TodoCheck:
-		command("resolve", " -executed"+signature, "it was done there: repeats are not sent any more")
-		command("resolve", " -not-executed"+signature, "it was not: the bot may send it again")
-		command("requeue", " -executed-unknown", "it was not, and nobody will send it again: runs it from here")
+		command("resolve", " -executed"+signature, "it was done there: "+settled(v, true))
+		command("resolve", " -not-executed"+signature, "it was not: "+settled(v, false))
+		command("requeue", " -executed-unknown", "it was not, and nobody else sends it again: sends it from here")
 	case deadletter.TodoResolve:
-		command("resolve", " -executed"+signature, "closes it: repeats are not sent any more")
+		command("resolve", " -executed"+signature, settled(v, true))
 	}
 	if v.Todo != deadletter.TodoWait && v.Todo != deadletter.TodoNone && v.State == "dead" {
 		command("drop", signature, "nobody wants it any more")

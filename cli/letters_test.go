@@ -125,6 +125,9 @@ func (d *desk) running(t *testing.T) string {
 			},
 			Requeue: func(_ context.Context, id string, o deadletter.Order) (string, error) {
 				err := d.note("requeue %s unknown %v by %s", id, o.ExecutedUnknown, o.By)
+				if id == "e2" && !o.ExecutedUnknown {
+					return "", fmt.Errorf("%w: look there first", deadletter.ErrRefused)
+				}
 				if id == "e1" || o.ExecutedUnknown {
 					_ = d.move(id, idempotency.StateDone)
 				}
@@ -212,7 +215,7 @@ func TestLetterCommands(t *testing.T) {
 		{"dry run", []string{"requeue", "-shop", "17", "-dry-run"}, OK, "preview map[shop:17]", []string{"3 letters: 1 would run again, 2 would be refused", "e1  "}, ""},
 		{"dry run of one", []string{"requeue", "e1", "-dry-run"}, Usage, "", nil, "-dry-run goes with conditions"},
 		{"resolve", with("resolve", "e2", "-executed"), OK, "resolve e2 true by ann: seen in the shop", []string{"resolved as executed"}, ""},
-		{"resolve in long", with("resolve", "e2", "--not-executed"), OK, "resolve e2 false by ann: seen in the shop", []string{"resolved as not executed: its key is free"}, ""},
+		{"resolve in long", with("resolve", "e2", "--not-executed"), OK, "resolve e2 false by ann: seen in the shop", []string{"resolved as not executed: closes it, its key is free"}, ""},
 		{"resolve how", with("resolve", "e2"), Usage, "", nil, "want either -executed or -not-executed"},
 		{"resolve both", with("resolve", "e2", "-executed", "-not-executed"), Usage, "", nil, "want either -executed or -not-executed"},
 		{"resolve unsigned", []string{"resolve", "e2", "-executed", "-by", "ann"}, Usage, "", nil, "note: is missing"},
@@ -225,6 +228,7 @@ func TestLetterCommands(t *testing.T) {
 		{"export csv", []string{"export", "-format", "csv", "-state", "dead"}, OK, "", []string{"id,state,since", "\ne1,dead,", "\ne3,dead,"}, ""},
 		{"export revealed", []string{"export", "-reveal"}, OK, "revealed export", []string{`"key":"order-e1"`}, ""},
 		{"export nonsense", []string{"export", "-format", "xml"}, Usage, "", nil, "want jsonl or csv"},
+		{"requeue refused", []string{"requeue", "e2"}, Failure, "requeue e2 unknown false by bob", []string{"What to do: The upstream may have acted"}, "look there first"},
 		{"help", []string{"requeue", "-h"}, OK, "", nil, "usage: retryproxy deadletters requeue [flags] [ID]"},
 	}
 	for _, test := range tests {
@@ -282,6 +286,15 @@ func TestLettersOfAProxyWithoutAStore(t *testing.T) {
 		code, _, stderr := d.typedAt(t, args...)
 		if code != Failure || !strings.Contains(stderr, "start the proxy with -data DIR") || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: %d %q, want one line that says how to keep them", args, code, stderr)
+		}
+	}
+}
+
+func TestHalfACommand(t *testing.T) {
+	for args, want := range map[string]int{"deadletters": Usage, "deadletters list": Usage, "deadletters -h": OK, "help deadletters": OK} {
+		code, stdout, stderr := typed(t, nil, strings.Fields(args)...)
+		if text := stdout + stderr; code != want || !strings.Contains(text, "\n  deadletters show [-reveal]") || strings.Contains(text, "  serve [") {
+			t.Errorf("%s = %d %s, want %d and the commands of two words", args, code, text, want)
 		}
 	}
 }

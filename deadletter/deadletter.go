@@ -25,6 +25,7 @@ var (
 	ErrNoRequest = errors.New("its request was not kept, so it cannot be sent again")
 	ErrBulk      = errors.New("another bulk is on its way")
 	ErrDraining  = errors.New("the proxy is shutting down")
+	ErrNoRoom    = errors.New("this proxy is out of room for its body just now")
 	// ErrRefused is wrapped with the rule that forbids it.
 	ErrRefused = errors.New("refused")
 	// ErrInput is wrapped with the field and what it should look like.

@@ -8,15 +8,7 @@ type Keep struct {
 	Max int
 }
 
-// Warning says beforehand that letters will go.
-type Warning struct {
-	Cause   string    // age, max
-	Letters int       // that go; with max those that are stored
-	By      time.Time // when the first goes; zero: when Max is reached
-	Max     int       // with max
-}
-
-// Causes of a Warning.
+// Why letters go.
 const (
 	ByAge = "age"
 	ByMax = "max"

@@ -46,14 +46,14 @@ func doubtful(rec *idempotency.Record) bool {
 
 // NextRedrive is when a letter that died now is tried again by itself; zero: not
 // any more. schedule is the policy's: an entry for each try since the last one
-// that somebody asked for. It has at most idempotency.RunsLast entries, as a
+// that somebody asked for. What a repeat cannot mend is not. It has at most idempotency.RunsLast entries, as a
 // record does not remember more runs in a row.
 func NextRedrive(schedule []time.Duration, rec *idempotency.Record, now time.Time) time.Time {
 	made := 0
 	for i := len(rec.Runs) - 1; i >= 0 && rec.Runs[i].Kind == idempotency.Redriven; i-- {
 		made++
 	}
-	if made >= len(schedule) || MayRequeue(rec, &Order{Kind: idempotency.Redriven}) != nil {
+	if made >= len(schedule) || rec.Reason == "fail_permanent" || MayRequeue(rec, &Order{Kind: idempotency.Redriven}) != nil {
 		return time.Time{}
 	}
 	return now.Add(schedule[made])

@@ -90,6 +90,11 @@ func TestNextRedrive(t *testing.T) {
 		{"off", nil, []idempotency.Kind{c}, classify.ExecutedNo, 0},
 		{"may have been executed", schedule, []idempotency.Kind{c}, classify.ExecutedMaybe, 0},
 	}
+	definite := letter(classify.ExecutedNo, false)
+	definite.Reason = "fail_permanent"
+	if got := NextRedrive(schedule, definite, noon); !got.IsZero() {
+		t.Errorf("after a definite no: NextRedrive = %v, want never", got)
+	}
 	for _, tt := range tests {
 		rec := letter(tt.executed, false)
 		for _, kind := range tt.runs {

@@ -48,8 +48,8 @@ func (p *Proxy) EachLetter(ctx context.Context, f deadletter.Filter, do func(*id
 	if err != nil {
 		return err
 	}
-	if now := time.Now(); q.Until.IsZero() || q.Until.After(now) {
-		q.Until = now // what is moved from here on does not come again
+	if end := time.Now().Add(1); q.Until.IsZero() || q.Until.After(end) {
+		q.Until = end // what is moved from here on does not come again
 	}
 	q.Oldest, q.Limit = true, letterPage
 	for {

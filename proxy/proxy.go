@@ -14,7 +14,6 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/breaker"
-	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
 	"retryproxy/intercept"
@@ -54,11 +53,10 @@ type Hooks struct {
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
 	Tunnel      func(host string)
 	Suspect     func(host string)
-	Breaker     func(e *breaker.Event)     // of a shop or an exit
-	Retention   func(w deadletter.Warning) // dead letters will be removed
-	Moved       func(egress string)        // a call left by another address than its shop's
-	PassThrough func(host string)          // a client refuses our CA: its tunnels there stay closed
-	KeyOnly     func(host string)          // a repeat whose only basis is the key
+	Breaker     func(e *breaker.Event) // of a shop or an exit
+	Moved       func(egress string)    // a call left by another address than its shop's
+	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
+	KeyOnly     func(host string)      // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.
@@ -75,6 +73,7 @@ type Proxy struct {
 	reading  chan struct{} // a place for each request that is read from the store
 	crew     crew          // calls that go on without a client's goroutine
 	keeper   keeper
+	bulks    bulks // requeues of many dead letters
 	draining chan struct{}
 	drained  atomic.Bool
 }

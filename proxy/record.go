@@ -50,7 +50,7 @@ func (x *exchange) answeredByKey() bool {
 func (x *exchange) answeredBy(b idempotency.Begun) bool {
 	switch b.Result {
 	case idempotency.Fresh:
-		x.lasting = x.lasts()
+		x.lasting, x.letter = x.lasts(), b.Letter
 		x.flight = x.p.Flights.Start(b.Record.ID, x.id)
 		return false
 	case idempotency.Replay:
@@ -335,7 +335,7 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 	switch {
 	case x.doubtful() && !x.keyless:
 		x.endRecord(idempotency.StateInDoubt, last)
-	case x.p.Store.Durable() && x.isLetter():
+	case x.p.Store.Durable() && (x.isLetter() || x.staysLetter()):
 		x.endRecord(idempotency.StateDead, last)
 	default:
 		x.endRecord(idempotency.StateFailed, nil)
@@ -356,6 +356,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 		claim.Key, claim.Keyless = "keyless-"+x.id, true
 		_, err = x.p.Store.Bury(context.WithoutCancel(x.call.Context()), claim, idempotency.Change{
 			Now: time.Now(), Append: x.past, Reason: x.outcome.decision.Reason, Executed: x.executed(), Answer: last, TTL: x.set.LetterTTL,
+			NextAt: x.nextRedrive(),
 		})
 	}
 	if err != nil {
@@ -445,9 +446,12 @@ func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	}
 	switch to {
 	case idempotency.StateDead:
-		c.TTL = x.set.LetterTTL
+		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
 		c.NextAt = time.Now().Add(c.TTL)
+		if x.p.Store.Durable() { // then its key is free, and it is a letter like others
+			c.TTL += x.set.LetterTTL
+		}
 	}
 	if !x.advance(x.rec.State, to, c) && x.lasting {
 		x.settleLater(to, c)
