@@ -64,8 +64,18 @@ func TestFilterSet(t *testing.T) {
 
 func TestFilterFaults(t *testing.T) {
 	for _, tt := range []struct{ name, value string }{
-		{"colour", "red"}, {"shop", ""}, {"shop", "  "}, {"text", strings.Repeat("x", 1025)}, {"state", "done"}, {"executed", "perhaps"},
-		{"since", "yesterday"}, {"since", "-3d"}, {"since", "1h30d"}, {"until", "-1h"}, {"since", "99999999d"}, {"until", "2026-13-01"},
+		{"colour", "red"},
+		{"shop", ""},
+		{"shop", "  "},
+		{"text", strings.Repeat("x", 1025)},
+		{"state", "done"},
+		{"executed", "perhaps"},
+		{"since", "yesterday"},
+		{"since", "-3d"},
+		{"since", "1h30d"},
+		{"until", "-1h"},
+		{"since", "99999999d"},
+		{"until", "2026-13-01"},
 	} {
 		var f Filter
 		faulty(t, tt, tt.name, f.Set(tt.name, tt.value, noon))
