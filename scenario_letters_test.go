@@ -325,7 +325,7 @@ func TestRedrive(t *testing.T) {
 		if v = r.letter(); v.NextAt != nil || len(v.Runs) != 3 {
 			t.Errorf("after the last: %+v", v)
 		}
-		rest(24 * time.Hour)
+		rest(5 * time.Hour)
 		r.want(reply{}, 0, u, 6)
 		if n := len(r.letters("")); n != 1 {
 			t.Errorf("%d letters, want the one", n)
@@ -466,33 +466,30 @@ func TestRetentionByNumber(t *testing.T) {
 	}, patches(quick, lays("dead_letters: {max: 10}"), also("forward_headers: []"))...)
 }
 
-// A day before the first letters go by their age the log says so, once a day.
+// Before the first letters go by their age the log says so, and not each minute.
 func TestRetentionByAge(t *testing.T) {
 	lasting(t, func(r *rig, _ func()) {
 		r.upstream("u1.test:80", answer(503, ""))
 		for i := range 3 {
 			r.post("http://u1.test/", "{}", fmt.Sprintf("X-Idempotency-Key: k%d", i))
-			rest(20 * time.Hour)
+			rest(100 * time.Minute)
 		}
-		const line = "dead letters will be removed for their age (dead_letters.keep)"
-		if said := r.logged(line); len(said) != 1 || said[0]["letters"] != 1.0 {
-			t.Errorf("after 60 of 72 h the log says %v, want 1 letter", said)
+		said := r.logged("dead letters will be removed for their age (dead_letters.keep)")
+		if len(said) != 1 || said[0]["letters"] != 1.0 {
+			t.Errorf("after 5 of 6 h the log says %v, want 1 letter", said)
 		}
-		rest(11 * time.Hour)
+		rest(55 * time.Minute)
 		if n := len(r.letters("")); n != 3 {
 			t.Errorf("%d letters before the first is due, want 3", n)
 		}
-		if n, first, err := r.app.proxy.GoingLetters(r.t.Context(), 2*time.Hour); n != 1 || time.Until(first).Round(time.Hour) != time.Hour || err != nil {
-			t.Errorf("GoingLetters = %d from %v, %v; want 1 in an hour", n, first, err)
+		if n, first, err := r.app.proxy.GoingLetters(r.t.Context(), time.Hour); n != 1 || time.Until(first).Round(time.Minute) != 5*time.Minute || err != nil {
+			t.Errorf("GoingLetters = %d from %v, %v; want 1 in 5 minutes", n, first, err)
 		}
-		rest(2 * time.Hour)
+		rest(10 * time.Minute)
 		if n := len(r.letters("")); n != 2 {
 			t.Errorf("%d letters after that, want 2", n)
 		}
-		if said := r.logged(line); len(said) != 2 {
-			t.Errorf("after 73 h the log says %v, want 2 lines", said)
-		}
-	}, patches(quick, lays("dead_letters: {keep: 3d}"))...)
+	}, patches(quick, lays("dead_letters: {keep: 6h}"))...)
 }
 
 // With records in memory the API says how letters are kept.
