@@ -2,14 +2,7 @@ package main
 
 import (
 	"retryproxy/admin"
-	"retryproxy/config"
-	"retryproxy/journal"
 )
-
-// salts key the hashes by which calls are found.
-func salts(cfg *config.Config) journal.Salts {
-	return journal.SaltsOf(cfg.Store.Keys().Derive("terms", len(journal.Salt{})))
-}
 
 // letters is what operators may do with calls that were given up.
 func (a *app) letters() admin.Letters {

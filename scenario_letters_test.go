@@ -245,6 +245,34 @@ func TestKeylessLetter(t *testing.T) {
 	}, quick...)
 }
 
+// Letters are found by what was in their requests, by label, reason, time and key.
+func TestLettersByConditions(t *testing.T) {
+	lasting(t, func(r *rig, again func()) {
+		r.upstream("u1.test:80", answer(503, ""))
+		r.upstream("u2.test:80", hangUp)
+		r.post("http://u1.test/orders?order_sn=SN-4711", `{"item":"book"}`, keyed, "X-Shop-Id: s1", "X-Task-Type: ship")
+		rest(time.Hour)
+		r.post("http://u2.test/pay", `{"order":"SN-4712"}`, "X-Shop-Id: s2")
+		again()
+		for query, want := range map[string]string{
+			"": "u2 u1", "?text=SN-4711": "u1", "?text=sn-4712": "u2", "?text=SN-4713": "", "?shop=s1": "u1", "?task_type=ship": "u1", "?host=u2.test": "u2",
+			"?reason=manual_review": "u2", "?executed=no": "u1", "?state=dead": "u2 u1", "?state=in_doubt": "", "?since=30m": "u2", "?until=30m": "u1", "?key=k": "u1",
+			"?text=book&shop=s1&executed=no": "u1", "?text=book&shop=s2": "",
+		} {
+			var got []string
+			for _, v := range r.letters(query) {
+				got = append(got, strings.TrimSuffix(v.Host, ".test:80"))
+			}
+			if text := strings.Join(got, " "); text != want {
+				t.Errorf("%s finds %q, want %q", query, text, want)
+			}
+		}
+		if got := r.admin("GET", lettersAPI+"?text=a+b", "", nil); got.Status != 400 || !strings.Contains(got.Body, "text: want at least one word") {
+			t.Errorf("a text without words = %d %s", got.Status, got.Body)
+		}
+	}, quick...)
+}
+
 // What only looks like a success, or is a definite no, does not close a letter: nobody
 // else would see it.
 func TestRequeueWithoutSuccessKeepsTheLetter(t *testing.T) {

@@ -102,6 +102,12 @@ func letterQuery(q url.Values, own func(name, value string) (known bool, err err
 	return f, nil
 }
 
+// Bounds of a list.
+const (
+	usualLetters = 100
+	mostLetters  = 1000
+)
+
 // letterList is one piece of the list.
 type letterList struct {
 	Letters []deadletter.View `json:"letters"`
@@ -109,7 +115,7 @@ type letterList struct {
 }
 
 func (s *server) listLetters(w http.ResponseWriter, r *http.Request) {
-	limit, after := defaultLimit, ""
+	limit, after := usualLetters, ""
 	f, err := letterQuery(r.URL.Query(), func(name, value string) (bool, error) {
 		switch name {
 		case "after":
@@ -120,7 +126,7 @@ func (s *server) listLetters(w http.ResponseWriter, r *http.Request) {
 			if err != nil || n == 0 {
 				return true, fmt.Errorf("%w: limit: want a number from 1 on, not %q", deadletter.ErrInput, value)
 			}
-			limit = min(int(n), maxLimit)
+			limit = min(int(n), mostLetters)
 			return true, nil
 		}
 		return false, nil

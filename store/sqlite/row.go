@@ -28,15 +28,15 @@ const (
 	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body, a.sealed FROM records r" +
 		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
 	selectPending = "SELECT " + columns + ", '', NULL, NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
-	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND r.state IN ('parked', 'dead', 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
-	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt') AND next_at > ?"
+	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND (r.state = 'parked' OR r.state = 'dead' OR r.state = 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
+	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt') AND next_at > ?"
 	selectParked  = "SELECT coalesce(min(parked), '') FROM records INDEXED BY records_parked WHERE parked IS NOT NULL"
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
-	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
+	insertRecord = `INSERT INTO records (tenant, key, key_hash, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
   state, version, updated, deadline, ttl, reason, executed, client_count, attempts, runs, history)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
 	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
   receipt=?, parked=?, notes=?, state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
@@ -68,7 +68,7 @@ func (r *row) identity() []any {
 // values that any new record has.
 func (r *row) first() []any {
 	rec := &r.rec
-	return append(append([]any{rec.Tenant, rec.Key}, r.identity()...),
+	return append(append([]any{rec.Tenant, rec.Key, idempotency.KeyHash(rec.Key)}, r.identity()...),
 		int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline), rec.TTL.String(), rec.ClientCount, runsText(rec.Runs))
 }
 
