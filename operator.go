@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"retryproxy/cli"
 	"retryproxy/config"
 	"retryproxy/egress"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
 )
@@ -19,7 +22,8 @@ import (
 // adminDeps are what the admin listener shows and hands on.
 func (a *app) adminDeps() admin.Deps {
 	return admin.Deps{
-		Calls: a.proxy.Calls, Call: a.call,
+		Calls: a.proxy.Calls, Find: a.find, Words: a.words(), Records: a.recordsOf,
+		Zone:      func() *time.Location { return a.config().Location() },
 		Gates:     func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
 		Shops:     a.shops.Tripped,
 		Exits:     func() []breaker.ExitStatus { return a.exits.Used(time.Now()) },
@@ -42,14 +46,24 @@ func (a *app) adminDeps() admin.Deps {
 	}
 }
 
-// call finds one call by its id; nil: unknown.
-func (a *app) call(id string) *attempt.Summary {
-	for _, c := range a.proxy.Calls() {
-		if c.ID == id {
-			return c
-		}
+// find finds calls among those in progress, the latest ones, and the history.
+func (a *app) find(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error) {
+	known := slices.DeleteFunc(a.proxy.Calls(), toOurselves)
+	return journal.Look(ctx, a.store.history, q, known, time.Now())
+}
+
+// words gives what a text is looked for by; nil: nobody can look.
+func (a *app) words() func(text string) [][]uint64 {
+	if a.history == nil {
+		return nil
 	}
-	return nil
+	return a.salts.Words
+}
+
+// recordsOf are the records of all tenants under keys of this hash.
+func (a *app) recordsOf(ctx context.Context, keyHash string) ([]idempotency.Record, error) {
+	found, _, err := a.store.List(ctx, idempotency.Query{KeyHash: keyHash})
+	return found, err
 }
 
 // resetBreaker closes a breaker by hand; false: there is none of that name.

@@ -193,6 +193,7 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 	g.Go(func() error { return a.proxy.Run(background) })
 	g.Go(func() error { return a.proxy.Keep(background) })
 	g.Go(func() error { return a.alerts.Run(background) })
+	g.Go(func() error { return a.record(background) })
 	g.Go(func() error { return a.watch(background, env.reload) })
 	for _, l := range a.proxies {
 		g.Go(func() error { return ignoreClosed(a.front.Serve(l.Listener, l.on)) })

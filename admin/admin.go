@@ -7,6 +7,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -14,14 +15,23 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/breaker"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 )
 
 // Deps are what the listener shows and hands on. All but Token are
 // required.
 type Deps struct {
-	Calls func() []*attempt.Summary        // in progress and recent
-	Call  func(id string) *attempt.Summary // nil: unknown
+	Calls func() []*attempt.Summary // in progress and recent
+	// Find finds calls as journal.Look does, in the history as well where there is
+	// one. Words gives what a text consists of as journal.Query wants it; nil: no
+	// call is found by a text.
+	Find  func(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error)
+	Words func(text string) [][]uint64
+	// Records are the records that keys of this hash have now; nil: nobody knows.
+	Records func(ctx context.Context, keyHash string) ([]idempotency.Record, error)
+	Zone    func() *time.Location // of dates; nil: of this machine
 
 	Gates func() []limiter.HostView
 	Shops func() []breaker.ShopStatus
@@ -70,8 +80,9 @@ const index = `retryproxy admin
 /metrics                      Prometheus text
 /ca.pem                       the certificate that clients have to trust
 
-/api/v1/calls                 waiting and recent calls; ?shop= host= state= task_type= key= limit=
-/api/v1/calls/{id}            one call with all its attempts
+/api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
+                              state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
+/api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
 /api/v1/breakers              hosts and shops that are cut off
 /api/v1/breakers/{scope}/reset   POST; scope is host:port, shop@host:port or egress:NAME (of a rule, or as /api/v1/breakers names it), URL-escaped
 /api/v1/limits                retry tokens

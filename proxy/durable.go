@@ -144,6 +144,7 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 		return // the next process finds it as it is
 	}
 	x.begun = time.Now()
+	x.index()
 	if r != nil {
 		x.cannotGoOn(r)
 		return

@@ -122,6 +122,7 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	r = x.readBody()
 	x.begun = time.Now()
 	x.away += x.begun.Sub(x.started) // the client's own time
+	x.index()
 	if r != nil {
 		x.refuse(r)
 		return
@@ -451,7 +452,7 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 	a.Status = t.status()
 	if t.Response != nil {
-		a.UpstreamID = t.Response.Fields.Get("X-Request-Id")
+		a.UpstreamID = upstreamID(t.Response.Fields)
 	}
 	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
 	x.reportExit(t, now)

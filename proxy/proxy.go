@@ -22,7 +22,7 @@ import (
 	"retryproxy/upstream"
 )
 
-// Deps are the parts a Proxy is wired from. All but Hooks and Log are required.
+// Deps are the parts a Proxy is wired from. All but Terms, Hooks and Log are required.
 type Deps struct {
 	Upstream *upstream.Client
 	Limiter  *limiter.Limiter
@@ -36,8 +36,11 @@ type Deps struct {
 	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS
 	// that we opened there.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
-	Hooks  Hooks
-	Log    *slog.Logger
+	// Terms gives what a call is found by in the history; nil: none is kept. It
+	// keeps nothing of what it is given.
+	Terms func(body []byte, texts ...string) []uint64
+	Hooks Hooks
+	Log   *slog.Logger
 }
 
 // Hooks report what happens; nil ones are not called. They must not block.

@@ -77,7 +77,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 		return idempotency.Claim{}, err
 	}
 	return idempotency.Claim{
-		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
+		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id, Terms: x.sum.Terms,
 		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
 		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
 		Deadline: x.begun.Add(x.deadline()), ClientCount: x.count, TTL: x.set.KeyTTL,

@@ -17,34 +17,33 @@ const callColumns = `c.id, c.call_id, coalesce(c.key_hash, ''), c.started, c.end
   c.shop, c.shop_tier, c.task_type, c.user, c.client, c.method, c.scheme, c.host, c.path, c.client_id, c.trace, c.bytes, c.previous, c.attempts, c.waits`
 
 // Find implements journal.Journal.
-func (s *Store) Find(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error) {
+func (s *Store) Find(ctx context.Context, q journal.Query) (found []journal.Entry, more bool, err error) {
 	if q.State != "" && q.State != "done" {
-		return nil, "", nil
+		return nil, false, nil
 	}
 	query, args, err := findQuery(&q)
 	if err != nil {
-		return nil, "", err
+		return nil, false, err
 	}
 	rows, err := s.finder.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, "", findError(err)
+		return nil, false, findError(err)
 	}
 	defer rows.Close()
-	var last callPlace
 	for rows.Next() {
-		if len(calls) == q.Most() {
-			return calls, last.text(), nil
+		if len(found) == q.Most() {
+			return found, true, nil
 		}
 		c, place, err := scanCall(rows)
 		if err != nil {
-			return nil, "", findError(err)
+			return nil, false, findError(err)
 		}
-		calls, last = append(calls, c), place
+		found = append(found, journal.Entry{Summary: c, Place: place.text()})
 	}
 	if err := rows.Err(); err != nil {
-		return nil, "", findError(err)
+		return nil, false, findError(err)
 	}
-	return calls, "", nil
+	return found, false, nil
 }
 
 func findError(err error) error { return fmt.Errorf("%w: %w", journal.ErrUnavailable, err) }

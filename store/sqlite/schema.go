@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -10,10 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"retryproxy/idempotency"
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
@@ -156,8 +160,13 @@ CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
 CREATE INDEX records_of_host ON records (host, updated) WHERE past = 0 AND state = 'parked';
 `
 
-// schema3 adds the history of calls, and says which rows are sealed.
+// schema3 adds the history of calls, finds records by what logs show of a key, and
+// says which rows are sealed.
 const schema3 = `
+ALTER TABLE records ADD COLUMN key_hash TEXT NOT NULL DEFAULT ''; -- first 16 hex digits of the SHA-256 of key
+UPDATE records SET key_hash = retryproxy_key_hash(key);
+CREATE INDEX records_key ON records (key_hash);
+
 ALTER TABLE requests ADD COLUMN sealed TEXT; -- id of the key that target, others, fields, trailers and body are sealed by; NULL: they are not
 ALTER TABLE answers  ADD COLUMN sealed TEXT; -- the same of fields and body
 
@@ -209,8 +218,23 @@ CREATE TABLE call_terms (
 // checkedWhole is the size up to which all of a file is checked at the start.
 const checkedWhole = 64 << 20
 
+// register makes retryproxy_key_hash known to connections, for migrations alone:
+// nothing in the file may need what a sqlite3 shell does not have.
+var register = sync.OnceValue(func() error {
+	return sqlite.RegisterDeterministicScalarFunction("retryproxy_key_hash", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		key, ok := args[0].(string)
+		if !ok {
+			return nil, errors.New("retryproxy_key_hash: want a text")
+		}
+		return idempotency.KeyHash(key), nil
+	})
+})
+
 // prepareFile makes the file, checks it, and brings it to the present version.
 func (s *Store) prepareFile(ctx context.Context, steps []string) error {
+	if err := register(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)

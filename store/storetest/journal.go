@@ -85,11 +85,18 @@ func (d *diary) note(calls ...*attempt.Summary) {
 	}
 }
 
+// find gives what a query finds, and where to go on; empty: that was all.
 func (d *diary) find(q journal.Query) (calls []*attempt.Summary, next string) {
 	d.Helper()
-	calls, next, err := d.journal.Find(d.Context(), q)
-	if err != nil {
-		d.Fatalf("Find(%+v) = %v", q, err)
+	found, more, err := d.journal.Find(d.Context(), q)
+	if err != nil || more && len(found) == 0 {
+		d.Fatalf("Find(%+v) = %d calls, more %v, %v", q, len(found), more, err)
+	}
+	for _, e := range found {
+		calls = append(calls, e.Summary)
+	}
+	if more {
+		next = found[len(found)-1].Place
 	}
 	return calls, next
 }
@@ -167,16 +174,38 @@ func wanted(d *diary) {
 	all := d.some(120)
 	for _, q := range []journal.Query{
 		{},
-		{CallID: "call-17"}, {CallID: "call-1"}, {CallID: "none"},
-		{KeyHash: "0123456789abcdef"}, {KeyHash: "0123456789abcdef", Shop: "s18"}, {KeyHash: "ffff"},
-		{Shop: "s17"}, {TaskType: "report"}, {Shop: "s17", TaskType: "order_ship"},
-		{Host: "u1.test"}, {Host: "u1.test:443"}, {Host: "u1"}, {Host: "u1.test:44"}, {Host: "u1.test:"},
-		{State: "done"}, {State: "waiting"}, {State: "running"},
-		{Result: "failed"}, {Reason: "attempts_exhausted"}, {Reason: "header_timeout"}, {Reason: "status_5"},
-		{Since: start.Add(60 * time.Minute)}, {Until: start.Add(60 * time.Minute)}, {Since: start.Add(10 * time.Minute), Until: start.Add(11 * time.Minute)},
-		{Words: salts.Words("order-77")}, {Words: salts.Words("order-77 sku-5")}, {Words: salts.Words("client-33")}, {Words: salts.Words("nothing-1")},
-		{Words: salts.Words("order-77"), Shop: "s17", Host: "u1.test"}, {Words: salts.Words("order-78"), Since: start.Add(50 * time.Minute), Until: start.Add(70 * time.Minute)},
-		{Words: salts.Words("order-77"), CallID: "call-9"}, {Words: salts.Words("order-77"), KeyHash: "0123456789abcdef"},
+		{CallID: "call-17"},
+		{CallID: "call-1"},
+		{CallID: "none"},
+		{KeyHash: "0123456789abcdef"},
+		{KeyHash: "0123456789abcdef", Shop: "s18"},
+		{KeyHash: "ffff"},
+		{Shop: "s17"},
+		{TaskType: "report"},
+		{Shop: "s17", TaskType: "order_ship"},
+		{Host: "u1.test"},
+		{Host: "u1.test:443"},
+		{Host: "u1"},
+		{Host: "u1.test:44"},
+		{Host: "u1.test:"},
+		{State: "done"},
+		{State: "waiting"},
+		{State: "running"},
+		{Result: "failed"},
+		{Reason: "attempts_exhausted"},
+		{Reason: "header_timeout"},
+		{Reason: "status_5"},
+		{Since: start.Add(60 * time.Minute)},
+		{Until: start.Add(60 * time.Minute)},
+		{Since: start.Add(10 * time.Minute), Until: start.Add(11 * time.Minute)},
+		{Words: salts.Words("order-77")},
+		{Words: salts.Words("order-77 sku-5")},
+		{Words: salts.Words("client-33")},
+		{Words: salts.Words("nothing-1")},
+		{Words: salts.Words("order-77"), Shop: "s17", Host: "u1.test"},
+		{Words: salts.Words("order-78"), Since: start.Add(50 * time.Minute), Until: start.Add(70 * time.Minute)},
+		{Words: salts.Words("order-77"), CallID: "call-9"},
+		{Words: salts.Words("order-77"), KeyHash: "0123456789abcdef"},
 		{Words: salts.Words("order-77"), Result: "failed", Reason: "status_503", TaskType: "report"},
 	} {
 		q.Limit = 1000
