@@ -12,6 +12,8 @@ func Admit(rec *Record, c Claim, now time.Time) Begun {
 	switch {
 	case rec == nil:
 		return Begun{Result: Fresh, Record: started(Record{Created: now}, c, now)}
+	case rec.Expired(now) && rec.State == StateInDoubt && !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
+		return Begun{Result: Fresh, Record: started(*rec, c, now), Letter: true} // nobody settled it: what happened is not forgotten
 	case rec.Expired(now):
 		return Begun{Result: Fresh, Record: started(Record{Created: now, Version: rec.Version}, c, now)}
 	case rec.State.Vacant():

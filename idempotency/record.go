@@ -128,6 +128,12 @@ func (r *Record) Expired(now time.Time) bool {
 	return r.State.Ended() && !now.Before(r.Expires)
 }
 
+// Gone says that the record has outlived its time at now for a move to another
+// state: a doubt that nobody settled still becomes a plain letter.
+func (r *Record) Gone(to State, now time.Time) bool {
+	return r.Expired(now) && (r.State != StateInDoubt || to != StateDead)
+}
+
 // Released says that the key is as good as unused: the last run ended without
 // an answer to replay and nothing was executed, so that the next claim may be
 // for another request.

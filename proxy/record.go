@@ -314,7 +314,7 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	x.settled = true
 	x.judgeSuspect(out, r)
 	if x.key == "" {
-		x.bury(x.stored(out, r.first, whole && r.whole && len(r.first) > 0))
+		x.bury(x.stored(out, r.capture, whole && r.limit > 0 && !r.over))
 		return
 	}
 	if x.ended {
@@ -344,7 +344,7 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 
 // bury keeps a keyless call that was given up: somebody has to look at it.
 func (x *exchange) bury(last *idempotency.Answer) {
-	if x.buried || x.mode == "connect" || !x.p.Store.Durable() || !x.isLetter() {
+	if x.buried || !x.mayBury() {
 		return
 	}
 	x.buried = true
@@ -364,6 +364,11 @@ func (x *exchange) bury(last *idempotency.Answer) {
 		return
 	}
 	x.rec.Receipt = x.id
+}
+
+// mayBury says that the call ends as a letter without a key.
+func (x *exchange) mayBury() bool {
+	return x.key == "" && x.mode != "connect" && x.p.Store.Durable() && x.isLetter()
 }
 
 // lastKept is the newest complete answer of an upstream that the call still has;
@@ -449,9 +454,6 @@ func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
 		c.NextAt = time.Now().Add(c.TTL)
-		if x.p.Store.Durable() { // then its key is free, and it is a letter like others
-			c.TTL += x.set.LetterTTL
-		}
 	}
 	if !x.advance(x.rec.State, to, c) && x.lasting {
 		x.settleLater(to, c)

@@ -22,6 +22,7 @@ var listTests = []test{
 	{"who begins on a letter is told so", letterBegins},
 	{"anybody may ask for a receipt, at any time", receiptAnyTime},
 	{"a letter keeps its last answer", letterKeepsAnswer},
+	{"a doubt that outlived its ttl becomes a letter, or goes on under its key", doubtEnds},
 	{"notes are kept, the last ones", notesKept},
 	{"a record can be adopted", adopted},
 	{"a run's deadline can be moved, and parking is remembered", parkedSince},
@@ -302,6 +303,33 @@ func letterKeepsAnswer(b *bench) {
 	}
 	if n := b.store.Stats().Bytes; n != 0 {
 		b.Errorf("%d bytes of answers are left, want none", n)
+	}
+}
+
+func doubtEnds(b *bench) {
+	late := start.Add(2 * ttl)
+	b.reach(requested(difficult(), claim(order, "call-1")), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	b.refuse(order, idempotency.StateInDoubt, idempotency.StateFailed, change("", late), idempotency.ErrNotFound)
+	ch := change("", late)
+	ch.TTL = 30 * ttl
+	rec := b.advance(order, idempotency.StateInDoubt, idempotency.StateDead, ch)
+	if !rec.Expires.Equal(late.Add(30*ttl)) || rec.Executed != classify.ExecutedMaybe {
+		b.Errorf("the letter expires %v, executed %s", rec.Expires, rec.Executed)
+	}
+	b.load(order, difficult())
+
+	id := idempotency.ID{Tenant: order.Tenant, Key: "again"}
+	if !b.store.Durable() {
+		return // no person looks for letters there
+	}
+	b.reach(claim(id, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	if rec := b.begin(claim(id, "call-2"), late, idempotency.Fresh); len(rec.History) != 1 || rec.Executed != classify.ExecutedMaybe {
+		b.Errorf("the new run forgot what happened: %+v", rec)
+	}
+	id.Key = "another"
+	b.reach(claim(id, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	if rec := b.begin(other(2, claim(id, "call-2")), late, idempotency.Fresh); len(rec.History) != 0 || rec.Executed != classify.ExecutedNo {
+		b.Errorf("another request has a past: %+v", rec)
 	}
 }
 
