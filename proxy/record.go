@@ -314,7 +314,9 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	x.settled = true
 	x.judgeSuspect(out, r)
 	if x.key == "" {
-		x.bury(x.stored(out, r.capture, whole && r.limit > 0 && !r.over))
+		if x.mayBury() {
+			x.bury(x.stored(out, r.capture, whole && r.limit > 0 && !r.over))
+		}
 		return
 	}
 	if x.ended {
@@ -344,9 +346,6 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 
 // bury keeps a keyless call that was given up: somebody has to look at it.
 func (x *exchange) bury(last *idempotency.Answer) {
-	if x.buried || !x.mayBury() {
-		return
-	}
 	x.buried = true
 	claim, err := x.claim()
 	if err == nil {
@@ -368,7 +367,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 
 // mayBury says that the call ends as a letter without a key.
 func (x *exchange) mayBury() bool {
-	return x.key == "" && x.mode != "connect" && x.p.Store.Durable() && x.isLetter()
+	return x.key == "" && !x.buried && x.mode != "connect" && x.p.Store.Durable() && x.isLetter()
 }
 
 // lastKept is the newest complete answer of an upstream that the call still has;
@@ -390,7 +389,9 @@ func (x *exchange) lastKept() *idempotency.Answer {
 // settleOwn ends the record of a call that got an answer of our own.
 func (x *exchange) settleOwn(out *message.Response, body []byte) {
 	if x.key == "" {
-		x.bury(x.lastKept())
+		if x.mayBury() {
+			x.bury(x.lastKept())
+		}
 		return
 	}
 	if x.flight == nil || x.ended {
