@@ -64,8 +64,9 @@ retry_policies: [{name: default, max_retries: %d, base_delay: %s, jitter: none}]
 retry_limits: {global: off, task_type: off, shop: off}
 `
 
-// startBinary runs the binary on a configuration file and waits for its banner.
-func startBinary(t *testing.T, retries int, delay string) *process {
+// startBinary runs the binary on a configuration file, with further flags, and waits
+// for its banner.
+func startBinary(t *testing.T, retries int, delay string, args ...string) *process {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -75,7 +76,7 @@ func startBinary(t *testing.T, retries int, delay string) *process {
 	port := freePort(t)
 	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
 	p.write(port, retries, delay)
-	p.cmd = exec.Command(path, "serve", "-config", p.file)
+	p.cmd = exec.Command(path, append([]string{"serve", "-config", p.file}, args...)...)
 	p.cmd.Stderr = p.stderr
 	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
 	stdout, err := p.cmd.StdoutPipe()

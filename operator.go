@@ -40,6 +40,7 @@ func (a *app) adminDeps() admin.Deps {
 			return a.alerts.Test(ctx, rule)
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
+		Letters:   a.letters(),
 		CA:        a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },

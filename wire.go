@@ -136,7 +136,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
 			a.front.ServeInside(c, from.Listener, from.Client, t)
 		},
-		Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
+		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))

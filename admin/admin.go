@@ -54,6 +54,8 @@ type Deps struct {
 	// it; nil: nobody counts.
 	Observed func() any
 
+	Letters Letters
+
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
 	Intercept func() Interception // may be nil: none
 	// ResetPins ends the pass-throughs of a client to a host, empty: of all, and
@@ -83,6 +85,16 @@ const index = `retryproxy admin
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
+/api/v1/deadletters           calls that were given up; ?reason= host= task_type= shop= state= executed= key= key_hash= text= since= until= limit= after=
+/api/v1/deadletters/{id}      one of them; ?reveal=1 shows key, request and answer
+/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
+/api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
+/api/v1/deadletters/{id}/drop      POST {"by","note"}
+/api/v1/deadletters/summary   how many by reason, host, …; conditions as above
+/api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
+/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
+/api/v1/deadletters/drop      POST {"filter","all","by","note"}
+/api/v1/deadletters/bulk      the requeue of many; DELETE ends it
 /api/v1/breakers              hosts and shops that are cut off
 /api/v1/breakers/{scope}/reset   POST; scope is host:port, shop@host:port or egress:NAME (of a rule, or as /api/v1/breakers names it), URL-escaped
 /api/v1/limits                retry tokens
@@ -133,6 +145,7 @@ func (s *server) api(r chi.Router) {
 	r.Use(s.checkToken)
 	r.Get("/calls", s.listCalls)
 	r.Get("/calls/{id}", s.showCall)
+	r.Route("/deadletters", s.letters)
 	r.Get("/breakers", s.showBreakers)
 	r.Post("/breakers/{scope}/reset", s.resetBreaker)
 	r.Get("/limits", s.showLimits)

@@ -84,7 +84,12 @@ func commands() []command {
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
-		{"deadletters", "", "", "calls that were given up", nil},
+		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
+		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
+		{"deadletters requeue", "[-executed-unknown] | [conditions] [-dry-run] [-rate 5/s] [-canary n] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
+		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},
+		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
+		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
 		{"preset", "", "", "test a preset", nil},
 		{"report", "", "", "what retries saved", nil},
 		{"simulate", "", "", "try a policy on a simulated outage", nil},
@@ -108,6 +113,8 @@ func Run(args []string, env Env) int {
 	}
 	c, rest := match(args)
 	switch {
+	case c == nil && half(args[0]):
+		return oneOf(args, env)
 	case c == nil:
 		PrintUsage(env.Stderr)
 		return env.wrong("%q is not a command", args[0])
@@ -126,6 +133,29 @@ func match(args []string) (c *command, rest []string) {
 		}
 	}
 	return nil, nil
+}
+
+// half says that there are commands of two words that begin with this one.
+func half(word string) bool {
+	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
+}
+
+// oneOf lists the commands that begin with the first word.
+func oneOf(args []string, env Env) int {
+	out, code := env.Stderr, Usage
+	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		out, code = env.Stdout, OK
+	}
+	fmt.Fprintln(out, "one of:")
+	for _, c := range commands() {
+		if strings.HasPrefix(c.name, args[0]+" ") {
+			fmt.Fprintf(out, "  %s\n      %s\n", words(c.name, c.flags, c.args), c.help)
+		}
+	}
+	if code != OK {
+		return env.wrong("%s: which of these?", args[0])
+	}
+	return code
 }
 
 // IsCommand says whether a flag in the place of the command is one: help or version.

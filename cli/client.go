@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -201,4 +202,53 @@ func refusedBy(who string, status int, body []byte) error {
 		return fmt.Errorf("%w: %s", errBadRequest, text)
 	}
 	return errors.New(text)
+}
+
+// order sends an order and decodes the answer into v.
+func (c *client) order(method, path string, order, v any) error {
+	text, err := c.do(method, path, order)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
+}
+
+// stream copies a long answer; it may take as long as something comes.
+func (c *client) stream(path string, to io.Writer) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	silence := time.AfterFunc(askFor, cancel)
+	defer silence.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	long := c.http
+	long.Timeout = 0
+	res, err := long.Do(req)
+	if err != nil {
+		return c.unanswered(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode > 299 {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+		return refusedBy(c.base, res.StatusCode, text)
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := res.Body.Read(buf)
+		silence.Reset(askFor)
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("the answer broke off, what came is not all: %w", err)
+		}
+	}
 }

@@ -65,6 +65,13 @@ func (r *registry) done(x *exchange, s *attempt.Summary) {
 	r.next = (r.next + 1) % recentCalls
 }
 
+// drop forgets a call that began nothing.
+func (r *registry) drop(x *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, x)
+}
+
 // snapshot gives all calls at one moment, so that one that ends meanwhile is
 // not missed: those that ended, oldest first, and those in progress.
 func (r *registry) snapshot() (ended []*attempt.Summary, live []*exchange) {

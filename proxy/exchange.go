@@ -63,6 +63,7 @@ type exchange struct {
 	handed     bool                      // another goroutine finishes it
 	leaving    bool                      // it goes on later: parked, or the next process goes on with it
 	asked      int                       // how often the store was asked about a run elsewhere
+	letter     bool                      // it was given up before, and is a dead letter
 	buried     bool                      // keyless: it is kept as a dead letter
 	lasting    bool                      // a durable store keeps all that it takes to go on
 	earlier    int                       // attempts of this run that an earlier process made

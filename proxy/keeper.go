@@ -141,6 +141,8 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 			if !open || !p.wake(ctx, rec, now) && full {
 				passed = append(passed, rec)
 			}
+		case idempotency.StateDead:
+			p.redrive(ctx, rec, now)
 		}
 	}
 	return passed

@@ -33,6 +33,8 @@ type Deps struct {
 	Flights  *idempotency.Flights
 	Spool    *spool.Pool // request bodies
 	Answers  *spool.Pool // answers kept while their call waits
+	// Words are the words of a text, each as the hashes that calls can be found by.
+	Words func(text string) [][]uint64
 	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS
 	// that we opened there.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
@@ -75,6 +77,7 @@ type Proxy struct {
 	reading  chan struct{} // a place for each request that is read from the store
 	crew     crew          // calls that go on without a client's goroutine
 	keeper   keeper
+	bulks    bulks // requeues of many dead letters
 	draining chan struct{}
 	drained  atomic.Bool
 }

@@ -58,6 +58,9 @@ func receiptView(rec *idempotency.Record, callID string) receiptDoc {
 	if !rec.State.Ended() {
 		d.Deadline = dateOrNull(rec.Deadline)
 	}
+	if rec.State == idempotency.StateRunning {
+		d.Executed = max(rec.Executed, classify.ExecutedMaybe).String() // its attempt may be in flight
+	}
 	if rec.State == idempotency.StateDone {
 		d.Answer = answerView(rec.Answer)
 	}

@@ -79,7 +79,7 @@ func (c *sampler) Collect(out chan<- prometheus.Metric) {
 	records := c.s.Records()
 	gauge(descRecords, float64(records.Records))
 	gauge(descBytes, float64(records.Bytes))
-	gauge(descDead, float64(records.ByState[idempotency.StateDead]))
+	gauge(descDead, float64(records.ByState[idempotency.StateDead]+records.ByState[idempotency.StateInDoubt]))
 	out <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, float64(records.EvictedEarly))
 }
 

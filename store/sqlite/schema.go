@@ -322,11 +322,14 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []string) error {
 			return fmt.Errorf("no copy before the migration: %w", err)
 		}
 	}
+	made := version == 0
 	for ; version < len(steps); version++ {
 		if err := step(ctx, db, steps[version], version+1); err != nil {
 			return fmt.Errorf("migration to version %d, nothing of it is kept: %w", version+1, err)
 		}
-		s.bounds().Log("store migrated", "file", s.path, "version", version+1)
+		if !made {
+			s.bounds().Log("store migrated", "file", s.path, "version", version+1)
+		}
 	}
 	return nil
 }
