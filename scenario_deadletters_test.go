@@ -328,6 +328,37 @@ func TestRequeueOverARestart(t *testing.T) {
 	}, quick...)
 }
 
+// A kill while a requeue is in flight leaves a letter: in doubt, or without a key a
+// plain one that may have been executed.
+func TestKillDuringARequeue(t *testing.T) {
+	for header, state := range map[string]string{keyed: "in_doubt", "X-Other: 1": "dead"} {
+		t.Run(state, func(t *testing.T) {
+			lasting(t, func(r *rig, again func()) {
+				u := r.upstream("u1.test:80", answer(503, ""), answer(503, ""), silent, answer(201, ""))
+				r.post("http://u1.test/", "{}", header)
+				v := r.letter()
+				r.wantLetter(v, "dead", "attempts_exhausted", "no", 2)
+				r.orderLetter(v.ID+"/requeue", "", 202)
+				rest(100 * time.Millisecond)
+				r.kill()
+				again()
+				rest(3 * time.Second)
+				r.want(reply{}, 0, u, 3)
+				got := r.letter()
+				r.wantLetter(got, state, "manual_review", "maybe", 3)
+				if got.ID != v.ID || got.Todo != "check" || len(got.Runs) != 2 {
+					t.Errorf("after the kill: %+v", got)
+				}
+				r.orderLetter(v.ID+"/requeue", `{"executed_unknown":true}`, 202)
+				rest(time.Second)
+				if got := r.letterOf(v.ID); got.State != "done" {
+					t.Errorf("after another requeue: %+v", got)
+				}
+			}, patches(quick, also("forward_headers: [retry_count]"))...)
+		})
+	}
+}
+
 // With redrive a letter is tried again at its dates, and then it is up to people.
 func TestRedrive(t *testing.T) {
 	lasting(t, func(r *rig, again func()) {
@@ -359,6 +390,35 @@ func TestRedrive(t *testing.T) {
 			t.Errorf("%d letters, want the one", n)
 		}
 	}, patches(quick, also("redrive: [1h, 2h]"))...)
+}
+
+// A letter whose host is cut off is put off, and one whose key would not be honoured any
+// more waits for a person.
+func TestRedriveIsPutOff(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		u := r.upstream("u1.test:80", answer(500, ""))
+		r.post("http://u1.test/", "{}", keyed)
+		rest(59*time.Minute + 59*time.Second)
+		for range 5 {
+			r.get("http://u1.test/")
+		}
+		sent := u.count()
+		rest(3 * time.Second)
+		v := r.letter()
+		r.wantLetter(v, "dead", "attempts_exhausted", "maybe", 2)
+		if v.NextAt == nil || len(v.Runs) != 1 || u.count() != sent {
+			t.Errorf("while the host is cut off: %+v, %d requests", v, u.count()-sent)
+		}
+		r.between("its life", v.Expires.Sub(v.Since), 720*time.Hour, 720*time.Hour+time.Second)
+		r.repolicy("forward_headers: []")
+		rest(2 * time.Minute)
+		if v := r.letter(); v.NextAt != nil || len(v.Runs) != 1 || v.Todo != "requeue" {
+			t.Errorf("without its key: %+v", v)
+		}
+		if n := len(r.logged("a dead letter is not tried again by itself")); n != 1 {
+			t.Errorf("the log has %d lines about it, want 1", n)
+		}
+	}, patches(plain, []string{"max_retries: 3", "max_retries: 1, redrive: [1h]"}, []string{"open: 2s, open_max: 2s", "open: 20s, open_max: 20s"})...)
 }
 
 // Nothing that may have been executed is redriven.

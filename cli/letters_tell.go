@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -20,7 +21,7 @@ func tellLetter(w io.Writer, v *deadletter.View, now time.Time) {
 		fmt.Fprintf(w, "  The last answer was %s with %d bytes.\n", strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, a.Reason)), a.Bytes)
 	}
 	for _, n := range v.Notes {
-		fmt.Fprintf(w, "  %s  %s: %s. %s\n", n.At.Local().Format(time.DateTime), n.By, n.Did, n.Text)
+		fmt.Fprintf(w, "  %s  %s: %s. %s\n", n.At.Local().Format(time.DateTime), cmp.Or(n.By, "somebody"), n.Did, n.Text)
 	}
 	if v.NextAt != nil && v.State == "dead" {
 		fmt.Fprintf(w, "  It is tried again by itself at %s.\n", v.NextAt.Local().Format(time.DateTime))

@@ -141,6 +141,9 @@ func (p *Proxy) runBulk(ctx context.Context, b *bulk, o deadletter.BulkOrder) {
 	defer b.cancel()
 	order, next, canaries := bulkOrder(&o), time.Now(), o.Canary
 	err := p.EachLetter(ctx, o.Filter, func(rec *idempotency.Record) error {
+		if err := deadletter.MayRequeue(rec, &order); err != nil {
+			return b.refused(err) // it does not take its turn
+		}
 		if err := b.place(ctx, next, p.draining); err != nil {
 			return err
 		}
@@ -151,6 +154,7 @@ func (p *Proxy) runBulk(ctx context.Context, b *bulk, o deadletter.BulkOrder) {
 			close(ended)
 		})
 		if err != nil {
+			<-b.places
 			return b.refused(err)
 		}
 		b.requeued(rec.Receipt)
@@ -211,7 +215,6 @@ func (b *bulk) requeued(id string) {
 // refused counts a letter that may not run or that somebody else has, and passes on
 // what ends the bulk.
 func (b *bulk) refused(err error) error {
-	<-b.places
 	for _, one := range []error{deadletter.ErrRefused, deadletter.ErrBusy, deadletter.ErrClosed, deadletter.ErrNotFound, deadletter.ErrNoRequest} {
 		if errors.Is(err, one) {
 			b.mu.Lock()
