@@ -28,6 +28,8 @@ func MayRequeue(rec *idempotency.Record, o *Order) error {
 		return ErrClosed
 	case rec.Executed == classify.ExecutedYes:
 		return refused("the upstream acted: fetch the result there and resolve it as executed")
+	case rec.Keyless && !o.alone():
+		return refused("it has no key, and its bot may have repeated it long since: requeue it by itself")
 	case !doubtful(rec):
 		return nil
 	case !o.alone():

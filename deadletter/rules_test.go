@@ -24,6 +24,8 @@ func TestMayRequeue(t *testing.T) {
 	const no, maybe, yes = classify.ExecutedNo, classify.ExecutedMaybe, classify.ExecutedYes
 	keyless := letter(maybe, true)
 	keyless.Keyless = true
+	unnamed := letter(no, false)
+	unnamed.Keyless = true
 	doubt := in(idempotency.StateInDoubt)
 	alone := Order{Kind: idempotency.Requeued}
 	unknown := Order{Kind: idempotency.Requeued, ExecutedUnknown: true}
@@ -39,6 +41,7 @@ func TestMayRequeue(t *testing.T) {
 		{"the key is honoured", letter(maybe, true), [4]error{}},
 		{"it may have been", letter(maybe, false), [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
 		{"it may have been, without a key", keyless, [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
+		{"nothing was executed, without a key", unnamed, [4]error{nil, nil, ErrRefused, ErrRefused}},
 		{"in doubt", doubt, [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
 		{"it was", letter(yes, true), [4]error{ErrRefused, ErrRefused, ErrRefused, ErrRefused}},
 		{"running", in(idempotency.StateRunning), [4]error{ErrBusy, ErrBusy, ErrBusy, ErrBusy}},
