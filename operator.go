@@ -61,10 +61,31 @@ func (a *app) words() func(text string) [][]uint64 {
 	return a.salts.Words
 }
 
-// recordsOf are the records of all tenants under keys of this hash.
-func (a *app) recordsOf(ctx context.Context, keyHash string) ([]idempotency.Record, error) {
-	found, _, err := a.store.List(ctx, idempotency.Query{KeyHash: keyHash})
-	return found, err
+// mostTold is how many calls of a key are looked at for their records.
+const mostTold = 200
+
+// recordsOf are the records that the latest calls with a key of this hash have, one
+// for each tenant.
+func (a *app) recordsOf(ctx context.Context, keyHash string) (found []idempotency.Record, err error) {
+	calls, _, err := a.find(ctx, journal.Query{KeyHash: keyHash, Limit: mostTold})
+	if err != nil {
+		return nil, err
+	}
+	seen := map[attempt.RecordID]bool{{}: true}
+	for _, c := range calls {
+		if seen[c.Record] {
+			continue
+		}
+		seen[c.Record] = true
+		rec, err := a.store.Get(ctx, idempotency.ID(c.Record), time.Now())
+		switch {
+		case err == nil:
+			found = append(found, rec)
+		case !errors.Is(err, idempotency.ErrNotFound):
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // resetBreaker closes a breaker by hand; false: there is none of that name.

@@ -129,8 +129,13 @@ func TestAWaitingCallIsFoundByItsText(t *testing.T) {
 			t.Errorf("calls = %+v, want the one that waits", calls)
 		}
 		r.want(<-got, 200, u, 2)
-		if calls := r.history("text=order-9001"); len(calls) != 1 || calls[0].State != "done" {
-			t.Errorf("calls = %+v, want the one that ended, once", calls)
+		if calls = r.history("text=order-9001"); len(calls) != 1 || calls[0].State != "done" {
+			t.Fatalf("calls = %+v, want the one that ended, once", calls)
+		}
+		var one pastCall
+		r.want(r.admin("GET", "/api/v1/calls/"+calls[0].ID, "", &one), 200, nil, 0)
+		if len(one.Records) != 1 || one.Records[0].State != "done" || one.Records[0].Expires == nil {
+			t.Errorf("records = %+v, want the one that is done", one.Records)
 		}
 	}, plain...)
 }

@@ -189,6 +189,7 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	}
 	x := p.exchangeOf(rec, q)
 	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
+	x.note(rec.ID)
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
 	return x
 }

@@ -36,6 +36,7 @@ func (x *exchange) answeredByKey() bool {
 			return true
 		}
 		x.rec = begun.Record
+		x.note(claim.ID)
 		if begun.Result == idempotency.Busy && (x.letsWaiterGo(end) || x.follow(claim.ID, end)) {
 			return true
 		}

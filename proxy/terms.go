@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"retryproxy/attempt"
+	"retryproxy/idempotency"
 	"retryproxy/inspect"
 	"retryproxy/journal"
 	"retryproxy/message"
@@ -133,4 +135,14 @@ func upstreamID(f message.Fields) string {
 		}
 	}
 	return ""
+}
+
+// note tells operators which record the call has.
+func (x *exchange) note(id idempotency.ID) {
+	if !x.keyed() {
+		return
+	}
+	x.mu.Lock()
+	x.sum.Record = attempt.RecordID(id)
+	x.mu.Unlock()
 }

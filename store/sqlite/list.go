@@ -17,7 +17,7 @@ const (
 )
 
 // List implements idempotency.Store. The file finds what it can; what it cannot
-// (terms, a host without its port) is looked for among the rest.
+// (a hash, terms, a host without its port) is looked for among the rest.
 func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempotency.Record, next string, err error) {
 	if q.Limit == 0 {
 		q.Limit = usualLimit
@@ -93,7 +93,7 @@ func conditions(q *idempotency.Query) (where string, args []any) {
 		where += " AND " + condition
 		args = append(args, value)
 	}
-	for column, value := range map[string]string{"key_hash": q.KeyHash, "receipt": q.Receipt, "shop": q.Shop, "task_type": q.TaskType, "reason": q.Reason} {
+	for column, value := range map[string]string{"receipt": q.Receipt, "shop": q.Shop, "task_type": q.TaskType, "reason": q.Reason} {
 		if value != "" {
 			add("r."+column+" = ?", value)
 		}

@@ -34,9 +34,9 @@ const (
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
-	insertRecord = `INSERT INTO records (tenant, key, key_hash, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
+	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
   state, version, updated, deadline, ttl, reason, executed, client_count, attempts, runs, history)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
 	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
   receipt=?, parked=?, notes=?, state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
@@ -68,7 +68,7 @@ func (r *row) identity() []any {
 // values that any new record has.
 func (r *row) first() []any {
 	rec := &r.rec
-	return append(append([]any{rec.Tenant, rec.Key, idempotency.KeyHash(rec.Key)}, r.identity()...),
+	return append(append([]any{rec.Tenant, rec.Key}, r.identity()...),
 		int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline), rec.TTL.String(), rec.ClientCount, runsText(rec.Runs))
 }
 

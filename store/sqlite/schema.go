@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -11,13 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
-
-	"retryproxy/idempotency"
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
@@ -160,13 +156,8 @@ CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
 CREATE INDEX records_of_host ON records (host, updated) WHERE past = 0 AND state = 'parked';
 `
 
-// schema3 adds the history of calls, finds records by what logs show of a key, and
-// says which rows are sealed.
+// schema3 adds the history of calls, and says which rows are sealed.
 const schema3 = `
-ALTER TABLE records ADD COLUMN key_hash TEXT NOT NULL DEFAULT ''; -- first 16 hex digits of the SHA-256 of key
-UPDATE records SET key_hash = retryproxy_key_hash(key);
-CREATE INDEX records_key ON records (key_hash);
-
 ALTER TABLE requests ADD COLUMN sealed TEXT; -- id of the key that target, others, fields, trailers and body are sealed by; NULL: they are not
 ALTER TABLE answers  ADD COLUMN sealed TEXT; -- the same of fields and body
 
@@ -174,36 +165,39 @@ ALTER TABLE answers  ADD COLUMN sealed TEXT; -- the same of fields and body
 CREATE TABLE calls (
   id          INTEGER PRIMARY KEY,
   call_id     TEXT    NOT NULL,
-  key_hash    TEXT,             -- first 16 hex digits of the SHA-256 of its key; NULL: it had none
+  call_hash   INTEGER NOT NULL, -- of call_id, see docs/store.md
+  tenant      TEXT,             -- of its record; NULL: it had none
+  key         TEXT,
+  key_hash    INTEGER,          -- as logs show it, printf('%016x', key_hash); NULL: it had no key
   started     TEXT    NOT NULL,
   ended       TEXT    NOT NULL,
   duration_ns INTEGER NOT NULL, -- within its last process
   overhead_ns INTEGER NOT NULL, -- of that, our own part
   result      TEXT    NOT NULL, -- success, recovered, replay, failed, rejected, cancelled
   reason      TEXT    NOT NULL,
-  detail      TEXT    NOT NULL,
+  detail      TEXT,
   status      INTEGER NOT NULL, -- what the client got; 0: nothing, 499: it had left
   executed    TEXT    NOT NULL, -- no, maybe, yes
   mode        TEXT    NOT NULL,
-  policy      TEXT    NOT NULL,
-  shop        TEXT    NOT NULL,
-  shop_tier   TEXT    NOT NULL,
-  task_type   TEXT    NOT NULL,
-  user        TEXT    NOT NULL,
+  policy      TEXT,
+  shop        TEXT,
+  shop_tier   TEXT,
+  task_type   TEXT,
+  user        TEXT,
   client      TEXT    NOT NULL,
   method      TEXT    NOT NULL,
   scheme      TEXT    NOT NULL,
   host        TEXT    NOT NULL,
   path        TEXT    NOT NULL, -- without query
-  client_id   TEXT    NOT NULL, -- the client's X-Request-Id
-  trace       TEXT    NOT NULL, -- the client's traceparent
+  client_id   TEXT,             -- the client's X-Request-Id
+  trace       TEXT,             -- the client's traceparent
   bytes       INTEGER NOT NULL, -- of the answer
   previous    INTEGER NOT NULL, -- attempts of earlier runs
-  attempts    TEXT    NOT NULL, -- JSON, as records.history
-  waits       TEXT    NOT NULL  -- JSON: cause, for_ns
+  attempts    TEXT,             -- JSON, as records.history; NULL: none
+  waits       TEXT              -- JSON: cause, for_ns; NULL: none
 );
 CREATE INDEX calls_ended ON calls (ended, shop, task_type, host, result, reason);
-CREATE INDEX calls_call ON calls (call_id);
+CREATE INDEX calls_call ON calls (call_hash);
 CREATE INDEX calls_key ON calls (key_hash) WHERE key_hash IS NOT NULL;
 
 -- What a text is looked for in: hashes of 8 bytes, by the time of the end.
@@ -218,23 +212,8 @@ CREATE TABLE call_terms (
 // checkedWhole is the size up to which all of a file is checked at the start.
 const checkedWhole = 64 << 20
 
-// register makes retryproxy_key_hash known to connections, for migrations alone:
-// nothing in the file may need what a sqlite3 shell does not have.
-var register = sync.OnceValue(func() error {
-	return sqlite.RegisterDeterministicScalarFunction("retryproxy_key_hash", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-		key, ok := args[0].(string)
-		if !ok {
-			return nil, errors.New("retryproxy_key_hash: want a text")
-		}
-		return idempotency.KeyHash(key), nil
-	})
-})
-
 // prepareFile makes the file, checks it, and brings it to the present version.
 func (s *Store) prepareFile(ctx context.Context, steps []string) error {
-	if err := register(); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
