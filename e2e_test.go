@@ -64,19 +64,20 @@ retry_policies: [{name: default, max_retries: %d, base_delay: %s, jitter: none}]
 retry_limits: {global: off, task_type: off, shop: off}
 `
 
-// startBinary runs the binary on a configuration file and waits for its banner.
-func startBinary(t *testing.T, retries int, delay string) *process {
+// startBinary runs the binary on a configuration file, with further flags, and waits
+// for its banner.
+func startBinary(t *testing.T, retries int, delay string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml")}
 	port := freePort(t)
 	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
 	p.write(port, retries, delay)
-	p.start()
+	p.start(args...)
 	return p
 }
 
-// start runs the binary on its file, until the test ends.
-func (p *process) start() {
+// start runs the binary on its file, with further flags, until the test ends.
+func (p *process) start(args ...string) {
 	t := p.t
 	t.Helper()
 	path, err := binary()
@@ -84,7 +85,7 @@ func (p *process) start() {
 		t.Fatal(err)
 	}
 	p.stderr, p.done = &lockedBuffer{}, make(chan error, 1)
-	p.cmd = exec.Command(path, "serve", "-config", p.file)
+	p.cmd = exec.Command(path, append([]string{"serve", "-config", p.file}, args...)...)
 	p.cmd.Stderr = p.stderr
 	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
 	stdout, err := p.cmd.StdoutPipe()

@@ -19,7 +19,7 @@ import (
 // lasts says whether a durable store keeps the call: it goes on whatever becomes
 // of its client and of this process. An upgrade ends with its client.
 func (x *exchange) lasts() bool {
-	return x.key != "" && x.p.Store.Durable() && x.upgrade() == ""
+	return x.key != "" && x.p.durable && x.upgrade() == ""
 }
 
 // keptRequest is the request as a durable store keeps it: what attempts are made
@@ -144,6 +144,7 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 		return // the next process finds it as it is
 	}
 	x.begun = time.Now()
+	x.index()
 	if r != nil {
 		x.cannotGoOn(r)
 		return
@@ -186,10 +187,18 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	if q == nil {
 		q = &idempotency.Request{Mode: "forward"}
 	}
-	x := p.newExchange(p.detachedCall(rec, q))
-	x.id, x.sum.ID, x.sum.Client, x.sum.Started = rec.Owner, rec.Owner, q.Client, rec.Created
-	x.rec, x.key, x.keyless, x.lasting, x.clientless, x.mode = *rec, rec.Key, rec.Keyless, true, true, q.Mode
+	x := p.exchangeOf(rec, q)
+	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
+	x.note(rec.ID)
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
+	return x
+}
+
+// exchangeOf is an exchange for a kept request, without its client.
+func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request) *exchange {
+	x := p.newExchange(p.detachedCall(rec, q))
+	x.sum.Client = q.Client
+	x.rec, x.key, x.keyless, x.clientless, x.mode = *rec, rec.Key, rec.Keyless, true, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
 	return x
 }
@@ -296,6 +305,9 @@ func (x *exchange) retriesOf(run idempotency.Run) int {
 	before := x.rec
 	for len(before.History) > 0 && before.History.Last().N >= run.First {
 		before.History = before.History[:len(before.History)-1]
+	}
+	if run.Kind != idempotency.ByClient {
+		return max(x.policy.MaxRetries-x.earlier, -1)
 	}
 	budget := before.RetriesLeft(x.policy.MaxRetries, x.rec.ClientCount, x.policy.Deadline, run.Started)
 	return max(budget-x.earlier, -1) // the first of the earlier ones was no retry, the next one is

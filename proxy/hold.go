@@ -95,9 +95,6 @@ func (p *Proxy) receipt(ctx context.Context, id idempotency.ID) (rec idempotency
 	return rec, idempotency.ErrConflict
 }
 
-// isLetGo says that nobody waits for the answer any more.
-func (x *exchange) isLetGo() bool { return x.clientless || x.held != nil && x.held.Released() }
-
 // goesOn is the answer to a client whose call is not over: 202 with a receipt or,
 // with on_park 503, our own 503. Never a failure of an upstream, or it would buy
 // elsewhere. It reads nothing of the call that changes.

@@ -136,6 +136,8 @@ func (k *keeper) sleepsUntil(t time.Time) {
 // wakeDue lets those go on whose hosts take them, and gives those back that are to
 // be put off: their hosts are cut off, or there are so many that they hide others.
 func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool, now time.Time) (passed []*idempotency.Record) {
+	var letters sync.WaitGroup // together: each waits for its commits
+	defer letters.Wait()
 	for i := range due {
 		rec := &due[i]
 		switch rec.State {
@@ -146,6 +148,8 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 			if !open || !p.wake(ctx, rec, now) && full {
 				passed = append(passed, rec)
 			}
+		case idempotency.StateDead:
+			letters.Go(func() { p.redrive(ctx, rec, now) })
 		}
 	}
 	return passed

@@ -234,7 +234,7 @@ func TestConfigureEvicts(t *testing.T) {
 // What is over goes by the server's clock, and nothing of it is left.
 func TestSweepDeletesWhatExpired(t *testing.T) {
 	r := newRig(t, redistest.Start(t), 0, 0)
-	past := time.Now().Add(-2 * ttl)
+	past := time.Now().Add(-unsettled - 2*ttl)
 	for i, state := range idempotency.States() {
 		id := key("a", i)
 		r.reach(id, state, 100, past)

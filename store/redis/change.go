@@ -94,7 +94,7 @@ func (s *Store) arguments(p *put) []any {
 	args := []any{
 		s.replica, nameOf(r.ID), version, owner, p.mark, string(p.how),
 		s.serverTime().Add(lateAfter).UnixMicro(), leaseTime.Microseconds(), b.Entries, b.Bytes,
-		r.State.String(), r.Version, r.Owner, score(r.Updated), due(r), score(r.Expires), parked, r.Receipt, gone,
+		r.State.String(), r.Version, r.Owner, score(r.Updated), due(r), swept(r), parked, r.Receipt, gone,
 		recordText(r), string(p.answer), 0, "", "", string(p.request), "", r.Host,
 	}
 	c := s.closer(r.ID)
@@ -106,6 +106,18 @@ func (s *Store) arguments(p *put) []any {
 		args = append(args, requestFields(p.asked, c)...)
 	}
 	return args
+}
+
+// unsettled is how long after its time somebody has to make a letter of a record in
+// doubt.
+const unsettled = 24 * time.Hour
+
+// swept is when the record may go, as the index has it.
+func swept(r *idempotency.Record) string {
+	if r.State == idempotency.StateInDoubt {
+		return score(moved(r.Expires, unsettled))
+	}
+	return score(r.Expires)
 }
 
 // due is when somebody is to look at the record, as the index has it.
@@ -275,7 +287,7 @@ type doubt struct {
 // next is the rule. Who was never told that a change of his was made goes on from
 // the state before it; done: what he asks for now is that very change.
 func (s *Store) next(old *found, from, to idempotency.State, ch idempotency.Change) (rec *idempotency.Record, done bool, err error) {
-	if old.rec.Expired(ch.Now) {
+	if old.rec.Gone(to, ch.Now) {
 		return nil, false, idempotency.ErrNotFound
 	}
 	if d, ok := s.unsure.Peek(old.rec.ID); ok && d.mark == old.mark && d.from == from && d.owner == ch.Owner {

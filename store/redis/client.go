@@ -52,6 +52,10 @@ var (
 	letGoText string
 	//go:embed lua/tokens.lua
 	tokensText string
+	//go:embed lua/note.lua
+	noteText string
+	//go:embed lua/calls.lua
+	callsText string
 	//go:embed lua/stats.lua
 	statsText string
 
@@ -66,6 +70,8 @@ var (
 	releaseScript = script("allow-oom", releaseText)
 	letGoScript   = script("allow-oom", letGoText)
 	tokensScript  = script("allow-oom", tokensText)
+	noteScript    = script("", noteText)
+	callsScript   = script("no-writes", callsText)
 	statsScript   = script("no-writes", statsText)
 )
 

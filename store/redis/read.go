@@ -152,7 +152,7 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (recs []idempoten
 		switch {
 		case err != nil:
 			return nil, "", err
-		case f == nil, !q.Since.IsZero() && f.rec.Updated.Before(q.Since):
+		case f == nil, m.beyond(&q, f):
 			return s.locals(all), "", nil
 		case !q.Wants(&f.rec) || f.rec.Expired(now):
 			continue
@@ -190,7 +190,16 @@ func (s *Store) byReceipt(ctx context.Context, q *idempotency.Query) ([]idempote
 // merged gives the records of several states in one order.
 type merged struct {
 	s       *Store
+	oldest  bool // first
 	streams []*stream
+}
+
+// beyond says that nothing comes after f that is asked for.
+func (m *merged) beyond(q *idempotency.Query, f *found) bool {
+	if m.oldest {
+		return !q.Until.IsZero() && !f.rec.Updated.Before(q.Until)
+	}
+	return !q.Since.IsZero() && f.rec.Updated.Before(q.Since)
 }
 
 // stream is the records of one state, the latest changed first.
@@ -203,7 +212,12 @@ type stream struct {
 
 func (s *Store) merge(q *idempotency.Query) (*merged, error) {
 	from, after := "+inf", ""
-	if !q.Until.IsZero() {
+	switch {
+	case q.Oldest && q.Since.IsZero():
+		from = "-inf"
+	case q.Oldest:
+		from = score(q.Since)
+	case !q.Until.IsZero():
 		from = score(q.Until)
 	}
 	if q.After != "" {
@@ -212,7 +226,7 @@ func (s *Store) merge(q *idempotency.Query) (*merged, error) {
 			return nil, fmt.Errorf("%w: %q", idempotency.ErrCursor, q.After)
 		}
 	}
-	m := &merged{s: s}
+	m := &merged{s: s, oldest: q.Oldest}
 	for _, state := range idempotency.States() {
 		if len(q.States) == 0 || slices.Contains(q.States, state) {
 			m.streams = append(m.streams, &stream{index: indexOf(state, q), score: from, after: after})
@@ -234,10 +248,10 @@ func indexOf(state idempotency.State, q *idempotency.Query) string {
 func (m *merged) next(ctx context.Context) (*found, error) {
 	var first *stream
 	for _, st := range m.streams {
-		if err := st.fill(ctx, m.s); err != nil {
+		if err := st.fill(ctx, m.s, m.oldest); err != nil {
 			return nil, err
 		}
-		if len(st.page) > 0 && (first == nil || before(st.page[0], first.page[0])) {
+		if len(st.page) > 0 && (first == nil || latestFirst(st.page[0], first.page[0]) != m.oldest) {
 			first = st
 		}
 	}
@@ -249,8 +263,9 @@ func (m *merged) next(ctx context.Context) (*found, error) {
 	return f, nil
 }
 
-// before is the order of a list: the latest change first, then as the index has it.
-func before(a, b *found) bool {
+// latestFirst says whether a comes before b where the latest change is first; among
+// equals it is as the index has it.
+func latestFirst(a, b *found) bool {
 	x, y := parseScore(a.score), parseScore(b.score)
 	if !x.Equal(y) {
 		return x.After(y)
@@ -259,11 +274,11 @@ func before(a, b *found) bool {
 }
 
 // fill reads the next page when there is nothing left of the last one.
-func (st *stream) fill(ctx context.Context, s *Store) error {
+func (st *stream) fill(ctx context.Context, s *Store, oldest bool) error {
 	if len(st.page) > 0 || st.ended {
 		return nil
 	}
-	out, err := s.call(ctx, pageScript, st.index, st.score, st.after, pageSize)
+	out, err := s.call(ctx, pageScript, st.index, st.score, st.after, pageSize, flag(oldest))
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	Bytes       int64         // of all stored answers: fields and bodies; 0: no bound
 	MaxResponse int           // of one stored body; a larger one leaves a marker
 	TTL         time.Duration // for claims that come without one
+	Keep        time.Duration // of calls in the history; 0: no bound
+	Calls       int           // in the history at most, the newest; 0: no bound
 	Keys        *seal.Keys    // that seal requests and answers; nil: they are kept in the clear
 	// Log is told what an operator should know; nil: nobody is.
 	Log func(msg string, args ...any)
@@ -217,7 +219,7 @@ const (
 func (s *Store) sweep(ctx context.Context) {
 	for ctx.Err() == nil {
 		b := s.bounds()
-		out, err := s.call(ctx, sweepScript, mostSwept, b.Entries, b.Bytes)
+		out, err := s.call(ctx, sweepScript, mostSwept, b.Entries, b.Bytes, b.Calls, b.Keep.Microseconds())
 		if err != nil {
 			return // the lease tells of it
 		}

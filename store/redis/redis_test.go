@@ -11,6 +11,7 @@ import (
 
 	"retryproxy/idempotency"
 	"retryproxy/internal/redistest"
+	"retryproxy/journal"
 	"retryproxy/store/storetest"
 )
 
@@ -62,6 +63,11 @@ func TestConformance(t *testing.T) {
 	t.Run("fleet", func(t *testing.T) {
 		storetest.ExerciseFleet(t, func(*testing.T) storetest.Fleet { return fleet{config(at)} })
 	})
+}
+
+func TestHistoryOfCalls(t *testing.T) {
+	at := redistest.Start(t)
+	storetest.RunJournal(t, func(t *testing.T) journal.Journal { return opened(t, config(at)) })
 }
 
 // Redis dies as well, and starts again on what it had written.

@@ -50,8 +50,8 @@ func secret() *idempotency.Request {
 	}
 }
 
-// told is an answer whose every part that is sealed holds the word.
-func told() *idempotency.Answer {
+// toldAnswer is an answer whose every part that is sealed holds the word.
+func toldAnswer() *idempotency.Answer {
 	return &idempotency.Answer{Status: 200, Kept: true, Stored: start, Body: []byte("hush-answer-body"), Fields: message.Fields{{Name: "X-Token", Value: "hush-answer-fields"}}}
 }
 
@@ -62,7 +62,7 @@ func (r *rig) keepSecrets() (parked, done idempotency.ID) {
 	r.begin(parked, secret())
 	r.move(parked, idempotency.StateRunning, idempotency.StateParked, idempotency.Change{})
 	r.begin(done, secret())
-	r.move(done, idempotency.StateRunning, idempotency.StateDone, idempotency.Change{Answer: told()})
+	r.move(done, idempotency.StateRunning, idempotency.StateDone, idempotency.Change{Answer: toldAnswer()})
 	return parked, done
 }
 
@@ -101,7 +101,7 @@ func TestKeysRotate(t *testing.T) {
 		t.Errorf("Load with the old key behind = %v, (-want +got):\n%s", err, diff)
 	}
 	rec, err := next.Get(context.Background(), done, start)
-	if diff := cmp.Diff(told(), rec.Answer); err != nil || diff != "" {
+	if diff := cmp.Diff(toldAnswer(), rec.Answer); err != nil || diff != "" {
 		t.Errorf("Get with the old key behind = %v, (-want +got):\n%s", err, diff)
 	}
 

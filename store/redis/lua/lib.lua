@@ -123,3 +123,17 @@ local function shrink(limit, n, now)
     end
   end
 end
+
+-- forget takes at most n calls out of the history: those that ended until a time,
+-- and what is more than most.
+local function forget(most, till, n)
+  local function drop(ids)
+    for _, id in ipairs(ids) do
+      call('HDEL', P .. 'calls:data', id)
+      call('ZREM', P .. 'calls', id)
+    end
+  end
+  drop(call('ZRANGEBYSCORE', P .. 'calls', '-inf', till, 'LIMIT', 0, n))
+  local over = most > 0 and call('ZCARD', P .. 'calls') - most or 0
+  if over > 0 then drop(call('ZRANGE', P .. 'calls', 0, math.min(over, n) - 1)) end
+end
