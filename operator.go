@@ -170,10 +170,11 @@ func (a *app) orderSwitch(s admin.Switch) error {
 func (a *app) explain(q admin.Question) (any, error) {
 	return proxy.Explain(a.proxy.Settings(), a.proxy.Retries(), proxy.ExplainRequest{
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
+		Durable: a.store.Durable(),
 	}, time.Now())
 }
 
-// explainOffline answers by a configuration that does not run.
+// explainOffline answers by a configuration that does not run. It opens nothing.
 func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
 	table, err := egress.NewTable(egressConfig(cfg))
 	if err != nil {
@@ -189,6 +190,7 @@ func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
 	}
 	return proxy.Explain(settings, sw, proxy.ExplainRequest{
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(cfg),
+		Durable: cfg.Store.Kind != "memory",
 	}, time.Now())
 }
 

@@ -32,6 +32,7 @@ type Env struct {
 	Getenv         func(string) string
 	Version        string // set by -ldflags; empty: the build info's
 	Defaults       []byte // the built-in configuration
+	standIn        string // see config.Options
 
 	// Check says why serve would refuse to run a valid configuration here. May be nil.
 	Check func(c *config.Config) error

@@ -19,7 +19,7 @@ import (
 // lasts says whether a durable store keeps the call: it goes on whatever becomes
 // of its client and of this process. An upgrade ends with its client.
 func (x *exchange) lasts() bool {
-	return x.key != "" && x.p.Store.Durable() && x.upgrade() == ""
+	return x.key != "" && x.p.durable && x.upgrade() == ""
 }
 
 // keptRequest is the request as a durable store keeps it: what attempts are made

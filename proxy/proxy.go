@@ -67,6 +67,7 @@ type Proxy struct {
 	Deps
 	name     string // instance and random digits: ours alone in Via, so that loops are seen
 	via      string // our whole entry for HTTP/1.1
+	durable  bool   // the store is
 	settings atomic.Pointer[Settings]
 	retries  atomic.Pointer[Switch]
 	calls    registry
@@ -83,7 +84,7 @@ type Proxy struct {
 
 // New wires a proxy; ctx ends all attempts at once (a hard stop).
 func New(ctx context.Context, d Deps, s *Settings) *Proxy {
-	p := &Proxy{Deps: d, base: ctx, name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
+	p := &Proxy{Deps: d, base: ctx, durable: d.Store.Durable(), name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
 	p.via = "1.1 " + p.name
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)

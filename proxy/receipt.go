@@ -127,7 +127,7 @@ func parkedProblem(rec *idempotency.Record, callID string) parkedDoc {
 // receiptAsked is the id of the receipt that the request asks for.
 func (x *exchange) receiptAsked() (id string, asked bool) {
 	path, _, _ := strings.Cut(x.call.Request.Target, "?")
-	if x.internal() {
+	if _, ours := x.forUs(); ours {
 		return strings.CutPrefix(path, "/calls/")
 	}
 	return strings.CutPrefix(path, receiptPath)
