@@ -68,23 +68,21 @@ retry_limits: {global: off, task_type: off, shop: off}
 // for its banner.
 func startBinary(t *testing.T, retries int, delay string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml")}
-	port := freePort(t)
-	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
-	p.write(port, retries, delay)
-	p.start(args...)
-	return p
+	file, port := filepath.Join(t.TempDir(), "c.yaml"), freePort(t)
+	return runBinary(t, file, port, fmt.Sprintf(e2eConfig, port, retries, delay), args...)
 }
 
-// start runs the binary on its file, with further flags, until the test ends.
-func (p *process) start(args ...string) {
-	t := p.t
+// runBinary runs the binary on a configuration that has this admin port.
+func runBinary(t *testing.T, file string, port int, config string, args ...string) *process {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.stderr, p.done = &lockedBuffer{}, make(chan error, 1)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, file: file, admin: fmt.Sprintf("127.0.0.1:%d", port), stderr: &lockedBuffer{}, done: make(chan error, 1)}
 	p.cmd = exec.Command(path, append([]string{"serve", "-config", p.file}, args...)...)
 	p.cmd.Stderr = p.stderr
 	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
@@ -97,8 +95,8 @@ func (p *process) start(args ...string) {
 	}
 	t.Cleanup(func() { p.cmd.Process.Kill() })
 	p.proxy = bannerAddress(t, stdout)
-	cmd, done := p.cmd, p.done
-	go func() { io.Copy(io.Discard, stdout); done <- cmd.Wait() }()
+	go func() { io.Copy(io.Discard, stdout); p.done <- p.cmd.Wait() }()
+	return p
 }
 
 func (p *process) write(port, retries int, delay string) {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -45,12 +44,7 @@ func replica(t *testing.T, redis *redistest.Server) *process {
 
 func replicaWith(t *testing.T, redis *redistest.Server, limits, blind string) *process {
 	t.Helper()
-	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml")}
-	if err := os.WriteFile(p.file, fmt.Appendf(nil, fleetConfig, redis.URL(), limits, blind), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.start()
-	return p
+	return runBinary(t, filepath.Join(t.TempDir(), "c.yaml"), 0, fmt.Sprintf(fleetConfig, redis.URL(), limits, blind))
 }
 
 // order posts with a key; without one it is keyless.

@@ -33,7 +33,7 @@ type Config struct {
 	Bytes       int64         // of all stored answers: fields and bodies; 0: no bound
 	MaxResponse int           // of one stored body; a larger one leaves a marker
 	TTL         time.Duration // for claims that come without one
-	Keep        time.Duration // of calls in the history; 0: no bound
+	Keep        time.Duration // of calls in the history, after their end
 	Calls       int           // in the history at most, the newest; 0: no bound
 	Keys        *seal.Keys    // that seal requests and answers; nil: they are kept in the clear
 	// Log is told what an operator should know; nil: nobody is.

@@ -4,7 +4,7 @@ local calls, keep = tonumber(ARGV[4]), tonumber(ARGV[5])
 local n = reclaim(limit, now)
 if entries > 0 then fit(entries, limit, now) end
 shrink(bytes, limit, now)
-if keep > 0 then forget(calls, text(now - keep), limit) end
+forget(calls, text(now - keep), limit)
 for _, replica in ipairs(call('ZRANGEBYSCORE', P .. 'leases', '-inf', text(now - 60000000))) do
   if call('SCARD', P .. 'held:' .. replica) == 0 then call('ZREM', P .. 'leases', replica) end
 end
