@@ -42,7 +42,8 @@ type lease struct {
 	mu       sync.Mutex // guards what follows
 	since    time.Duration
 	down     error         // why Redis cannot be reached; nil: it can
-	offset   time.Duration // of the server's clock from ours
+	server   time.Time     // by its clock, when told
+	told     time.Duration // when that was
 	replicas int           // that are alive
 }
 
@@ -145,7 +146,6 @@ func (s *Store) renewNow(ctx context.Context) error {
 	l := &s.lease
 	hold := l.hold()
 	l.tried = l.now()
-	local := s.clock()
 	out, err := leaseScript.Run(ctx, s.db, []string{s.prefix}, s.replica, hold.Microseconds()).Slice()
 	if err != nil {
 		return s.explained(err)
@@ -158,7 +158,7 @@ func (s *Store) renewNow(ctx context.Context) error {
 	}
 	// Clocks do not run alike; a fiftieth is more than any two differ by.
 	l.until.Store(max(l.until.Load(), int64(l.tried+hold-hold/50)))
-	return s.learn(out, local.Add((got-l.tried)/2))
+	return s.learn(out, l.tried+(got-l.tried)/2)
 }
 
 // hold is how long the lease is to be. Under renewing.
@@ -173,8 +173,8 @@ func (l *lease) hold() time.Duration {
 
 var errForeign = errors.New("a script gave an unknown answer")
 
-// learn keeps what the renewal told. Under renewing.
-func (s *Store) learn(out []any, local time.Time) error {
+// learn keeps what the renewal told, and when that was. Under renewing.
+func (s *Store) learn(out []any, at time.Duration) error {
 	if len(out) != 3 {
 		return fmt.Errorf("%w: %w", idempotency.ErrUnavailable, errForeign)
 	}
@@ -190,7 +190,7 @@ func (s *Store) learn(out []any, local time.Time) error {
 	l.kept = since
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.offset, l.replicas = server.Sub(local), int(replicas)
+	l.server, l.told, l.replicas = server, at, int(replicas)
 	return nil
 }
 
@@ -222,21 +222,22 @@ func (s *Store) Replicas() int {
 // tolerated is how far clocks may differ without anybody translating.
 const tolerated = 500 * time.Millisecond
 
-// serverTime is what time it is for everybody.
+// serverTime is what time it is for everybody. It does not go by the clock of this
+// process, which may be set at any time.
 func (s *Store) serverTime() time.Time {
-	s.lease.mu.Lock()
-	defer s.lease.mu.Unlock()
-	return s.clock().Add(s.lease.offset)
+	l := &s.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.server.Add(l.now() - l.told)
 }
 
 // shift is what to add to a time of this process to have the server's.
 func (s *Store) shift() time.Duration {
-	s.lease.mu.Lock()
-	defer s.lease.mu.Unlock()
-	if s.lease.offset.Abs() < tolerated {
+	d := s.serverTime().Sub(s.clock())
+	if d.Abs() < tolerated {
 		return 0
 	}
-	return s.lease.offset.Round(time.Millisecond)
+	return d.Round(time.Millisecond)
 }
 
 // score is a time as an index has it.

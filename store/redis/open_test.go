@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,5 +157,43 @@ func TestAfterAnOutageOthersAreWaitedFor(t *testing.T) {
 	}
 	if due, _, err := r.Due(context.Background(), start, 10); len(due) != 0 || err != nil {
 		t.Errorf("Due after an outage = %d records, %v, want none", len(due), err)
+	}
+}
+
+// A clock that is set while the process runs does no harm, from the first moment on.
+func TestClockIsSet(t *testing.T) {
+	at := redistest.Start(t)
+	var ahead atomic.Int64
+	c := config(at)
+	s, err := open(context.Background(), c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.halt() // no renewal tells it
+	r := &rig{t, s}
+	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, 30 * time.Second} {
+		ahead.Store(int64(jump))
+		now := time.Now().Add(jump)
+		id := key("a", int(jump/time.Second))
+		begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "o", TTL: 10 * time.Second}, now)
+		if err != nil || begun.Result != idempotency.Fresh || begun.Record.Created.Sub(now).Abs() > time.Second {
+			t.Fatalf("Begin = %v, created %v, %v, want it now, %v", begun.Result, begun.Record.Created, err, now)
+		}
+		ch := idempotency.Change{Now: now, Owner: "o", Answer: &idempotency.Answer{Status: 200, Kept: true, Stored: now}}
+		if _, err := r.Advance(context.Background(), id, idempotency.StateRunning, idempotency.StateDone, ch); err != nil {
+			t.Fatal(err)
+		}
+		ahead.Store(0)
+		if begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "p"}, time.Now()); err != nil || begun.Result != idempotency.Replay {
+			t.Errorf("after the clock was set by %v and back: Begin = %v, %v, want replay", jump, begun.Result, err)
+		}
+		ahead.Store(int64(jump + time.Hour))
+		if begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "p"}, time.Now().Add(jump+time.Hour)); err != nil || begun.Result != idempotency.Replay {
+			t.Errorf("after the clock was set an hour on: Begin = %v, %v, want replay", begun.Result, err)
+		}
+	}
+	if d := s.lease.left(); d < leaseTime/2 {
+		t.Errorf("the lease holds for %v only", d)
 	}
 }
