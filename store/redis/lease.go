@@ -28,9 +28,11 @@ const (
 // that nobody sets.
 type lease struct {
 	birth time.Time
-	until atomic.Int64  // it holds at least until then
-	want  atomic.Int64  // the most that was asked for in this time
-	alarm chan struct{} // looked at without delay
+	until atomic.Int64 // it holds at least until then
+	want  atomic.Int64 // the most that was asked for in this time
+	// lapses counts how often it had run out before it was renewed.
+	lapses atomic.Uint64
+	alarm  chan struct{} // looked at without delay
 
 	renewing sync.Mutex // one renewal at a time; guards what follows
 	wanted   int64      // want of the time before
@@ -73,10 +75,39 @@ func (l *lease) suspect() {
 }
 
 // Lease implements idempotency.Store.
-func (s *Store) Lease(ctx context.Context, least time.Duration) error {
+func (s *Store) Lease(ctx context.Context, id idempotency.ID, owner string, least time.Duration) error {
 	if s.closed.Load() {
 		return errClosed
 	}
+	if err := s.hold(ctx, least); err != nil {
+		return err
+	}
+	if f, ok := s.owned.Get(id); ok && f.lapses == s.lease.lapses.Load() && f.rec.Owner == owner {
+		return nil
+	}
+	return s.confirm(ctx, id, owner)
+}
+
+// confirm looks whether a call is still run here: somebody may have adopted it while
+// the lease had run out. As it holds now, nobody does from here on.
+func (s *Store) confirm(ctx context.Context, id idempotency.ID, owner string) error {
+	lapses := s.lease.lapses.Load()
+	f, err := s.read(ctx, id)
+	switch {
+	case errors.Is(err, idempotency.ErrNotFound):
+		return fmt.Errorf("%w: there is no record any more", idempotency.ErrConflict)
+	case err != nil:
+		return err
+	case !running(f.rec.State) || f.replica != s.replica || f.rec.Owner != owner:
+		return fmt.Errorf("%w: another replica took the call over", idempotency.ErrConflict)
+	}
+	f.lapses = lapses
+	s.owned.Add(id, f)
+	return nil
+}
+
+// hold sees to it that the lease holds for least.
+func (s *Store) hold(ctx context.Context, least time.Duration) error {
 	l := &s.lease
 	for old := l.want.Load(); int64(least) > old && !l.want.CompareAndSwap(old, int64(least)); old = l.want.Load() {
 	}
@@ -144,7 +175,7 @@ func (s *Store) renew(ctx context.Context, least time.Duration) error {
 // renewNow asks Redis. Under renewing.
 func (s *Store) renewNow(ctx context.Context) error {
 	l := &s.lease
-	hold := l.hold()
+	hold := l.length()
 	l.tried = l.now()
 	out, err := leaseScript.Run(ctx, s.db, []string{s.prefix}, s.replica, hold.Microseconds()).Slice()
 	if err != nil {
@@ -152,6 +183,7 @@ func (s *Store) renewNow(ctx context.Context) error {
 	}
 	got := l.now()
 	if l.until.Load() < int64(l.tried) { // it had run out: others may have taken us to be gone
+		l.lapses.Add(1)
 		l.mu.Lock()
 		l.since = got
 		l.mu.Unlock()
@@ -161,8 +193,8 @@ func (s *Store) renewNow(ctx context.Context) error {
 	return s.learn(out, l.tried+(got-l.tried)/2)
 }
 
-// hold is how long the lease is to be. Under renewing.
-func (l *lease) hold() time.Duration {
+// length is how long the lease is to be. Under renewing.
+func (l *lease) length() time.Duration {
 	now := l.now()
 	if now-l.turned > askedFor {
 		l.wanted, l.turned = l.want.Swap(0), now

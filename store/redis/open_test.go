@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -81,14 +82,14 @@ func TestLeaseIsAsLongAsAsked(t *testing.T) {
 	if d := r.leaseOf(r.replica); d > leaseTime || d < leaseTime-2*time.Second {
 		t.Errorf("the lease lasts %v, want %v", d, leaseTime)
 	}
-	if err := r.Lease(context.Background(), 10*time.Second); err != nil {
+	if err := r.hold(context.Background(), 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if d := r.leaseOf(r.replica); d > leaseTime {
 		t.Errorf("a lease that is long enough was renewed to %v", d)
 	}
 	for range 2 {
-		if err := r.Lease(context.Background(), time.Minute); err != nil {
+		if err := r.hold(context.Background(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,5 +196,38 @@ func TestClockIsSet(t *testing.T) {
 	}
 	if d := s.lease.left(); d < leaseTime/2 {
 		t.Errorf("the lease holds for %v only", d)
+	}
+}
+
+// A process that was paused for longer than its lease knows that it may be too late,
+// whoever renewed the lease first.
+func TestPausedProcess(t *testing.T) {
+	at := redistest.Start(t)
+	r := newRig(t, at, 0, 0)
+	r.halt()
+	other := &rig{t, longRunning(opened(t, *r.bounds()))}
+	for i := range 3 {
+		r.fresh(key("a", i), start)
+	}
+	least := 20 * time.Second
+	lease := func(i int, want error) {
+		t.Helper()
+		if err := r.Lease(context.Background(), key("a", i), "o "+key("a", i).Key, least); !errors.Is(err, want) {
+			t.Errorf("Lease of call %d = %v, want %v", i, err, want)
+		}
+	}
+	lease(0, nil)
+	die(t, r.Store)
+	adopt := idempotency.Change{Now: start, Owner: "other", Adopt: true}
+	if _, err := other.Advance(context.Background(), key("a", 1), idempotency.StateRunning, idempotency.StateRunning, adopt); err != nil {
+		t.Fatal(err)
+	}
+	lease(0, nil) // it is still run here, and from now on again for sure
+	lease(1, idempotency.ErrConflict)
+	lease(1, idempotency.ErrConflict)
+	lease(2, nil)
+	adopt.Owner = "another"
+	if _, err := other.Advance(context.Background(), key("a", 2), idempotency.StateRunning, idempotency.StateRunning, adopt); !errors.Is(err, idempotency.ErrConflict) {
+		t.Errorf("adopting a call that has its lease again = %v, want %v", err, idempotency.ErrConflict)
 	}
 }
