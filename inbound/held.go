@@ -46,13 +46,6 @@ func (h *Held) Release() bool {
 	return true
 }
 
-// Released says whether the client was let go.
-func (h *Held) Released() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.released
-}
-
 var _ transport = (*Held)(nil)
 
 func (h *Held) context() context.Context                      { return h.ctx }
