@@ -48,7 +48,9 @@ func alertRule(a *config.Alert) alert.Rule {
 
 // newAlerts wires the alerts; they know nothing of the proxy and go around it.
 func (a *app) newAlerts(cfg *config.Config) *alert.Alerts {
-	letters := &expiring{list: a.store.List}
+	letters := &expiring{going: func(ctx context.Context, within time.Duration) (int, time.Time, error) {
+		return a.proxy.GoingLetters(ctx, within)
+	}}
 	return alert.New(alert.Deps{
 		Measure: func(now time.Time) alert.Measured {
 			stats := a.store.Stats()
@@ -161,15 +163,14 @@ func (w watched) saw(err error, room bool) {
 }
 
 const (
-	countEvery  = time.Minute // how often expiring letters are letterCount
-	countFor    = 5 * time.Second
-	mostCounted = 10000 // letters that are looked at
+	countEvery = time.Minute // how often expiring letters are letterCount
+	countFor   = 5 * time.Second
 )
 
 // expiring counts the dead letters that will soon be removed. It belongs to one
 // goroutine.
 type expiring struct {
-	list  func(context.Context, idempotency.Query) ([]idempotency.Record, string, error)
+	going func(ctx context.Context, within time.Duration) (letters int, first time.Time, err error)
 	known map[time.Duration]letterCount // by how far ahead was asked
 }
 
@@ -185,7 +186,7 @@ func (e *expiring) within(ahead time.Duration, now time.Time) alert.Expiring {
 	if now.Sub(last.at) < countEvery {
 		return last.Expiring
 	}
-	next, err := e.count(now, now.Add(ahead))
+	next, err := e.count(ahead)
 	if err != nil {
 		return last.Expiring
 	}
@@ -196,28 +197,10 @@ func (e *expiring) within(ahead time.Duration, now time.Time) alert.Expiring {
 	return next
 }
 
-// count looks through the dead letters for those that go before end; some may be
-// over and not yet removed.
-func (e *expiring) count(now, end time.Time) (out alert.Expiring, err error) {
+// count asks for the dead letters that go within a time.
+func (e *expiring) count(ahead time.Duration) (out alert.Expiring, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), countFor)
 	defer cancel()
-	q := idempotency.Query{States: []idempotency.State{idempotency.StateDead}, Limit: 500}
-	for looked := 0; looked < mostCounted; looked += q.Limit {
-		page, after, err := e.list(ctx, q)
-		if err != nil {
-			return out, err
-		}
-		for i := range page {
-			if at := page[i].Expires; at.After(now) && at.Before(end) {
-				out.Letters++
-				if out.First.IsZero() || at.Before(out.First) {
-					out.First = at
-				}
-			}
-		}
-		if q.After = after; after == "" {
-			break
-		}
-	}
-	return out, nil
+	out.Letters, out.First, err = e.going(ctx, ahead)
+	return out, err
 }

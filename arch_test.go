@@ -63,7 +63,8 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
-	"bench/https": {level: 5, http: true}, // a program of its own
+	"bench/https":   {level: 5, http: true}, // a program of its own
+	"bench/durable": {level: 5},             // likewise
 
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges

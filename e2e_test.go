@@ -64,18 +64,26 @@ retry_policies: [{name: default, max_retries: %d, base_delay: %s, jitter: none}]
 retry_limits: {global: off, task_type: off, shop: off}
 `
 
-// startBinary runs the binary on a configuration file and waits for its banner.
-func startBinary(t *testing.T, retries int, delay string) *process {
+// startBinary runs the binary on a configuration file, with further flags, and waits
+// for its banner.
+func startBinary(t *testing.T, retries int, delay string, args ...string) *process {
+	t.Helper()
+	file, port := filepath.Join(t.TempDir(), "c.yaml"), freePort(t)
+	return runBinary(t, file, port, fmt.Sprintf(e2eConfig, port, retries, delay), args...)
+}
+
+// runBinary runs the binary on a configuration that has this admin port.
+func runBinary(t *testing.T, file string, port int, config string, args ...string) *process {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, file: filepath.Join(t.TempDir(), "c.yaml"), stderr: &lockedBuffer{}, done: make(chan error, 1)}
-	port := freePort(t)
-	p.admin = fmt.Sprintf("127.0.0.1:%d", port)
-	p.write(port, retries, delay)
-	p.cmd = exec.Command(path, "serve", "-config", p.file)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, file: file, admin: fmt.Sprintf("127.0.0.1:%d", port), stderr: &lockedBuffer{}, done: make(chan error, 1)}
+	p.cmd = exec.Command(path, append([]string{"serve", "-config", p.file}, args...)...)
 	p.cmd.Stderr = p.stderr
 	p.cmd.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1") // ours is not for us
 	stdout, err := p.cmd.StdoutPipe()

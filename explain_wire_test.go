@@ -2,8 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,8 +75,51 @@ func TestExplainAgreesWithTheWire(t *testing.T) {
 	}
 }
 
-// explained is what explain says of one outcome.
-func (r *rig) explained(method, header, outcome string) string {
+// Where the store is durable, keyed calls are parked and their clients let go, as
+// explain says, and no others.
+func TestExplainAgreesWithTheWireOfDurableCalls(t *testing.T) {
+	kinds := []struct{ name, method, header, keys string }{
+		{"keyed POST", "POST", keyed, "retry_after_over_cap: park"},
+		{"answered by 503", "POST", keyed, "retry_after_over_cap: park, on_park: 503"},
+		{"not parked", "POST", keyed, "retry_after_over_cap: cap"},
+		{"without a key", "GET", "Prefer: wait=0", "retry_after_over_cap: park, client_hold: 1s"},
+		{"held", "POST", keyed, "retry_after_over_cap: park, client_hold: 250ms"},
+	}
+	outcomes := []string{"connection refused", "connection reset after sending", "no answer in time", "200", "404", "429 with Retry-After: 10", "503", "503 with Retry-After: 3600"}
+	for _, kind := range kinds {
+		for _, outcome := range outcomes {
+			t.Run(kind.name+"/"+outcome, func(t *testing.T) {
+				lasting(t, func(r *rig, _ func()) {
+					if does := explainable[outcome]; does != nil {
+						r.upstream("u1.test:80", does)
+					} else {
+						r.hosts["u1.test"] = netip.MustParseAddr("127.0.1.1")
+					}
+					o, want := r.foretold(kind.method, kind.header, outcome), r.explained(kind.method, kind.header, outcome)
+					got := r.do(kind.method, "http://u1.test/x", "", kind.header)
+					if o.LetGo == nil {
+						if got := r.happened(got); got != want {
+							t.Errorf("the wire: %s, explain: %s", got, want)
+						}
+						return
+					}
+					r.want(got, o.LetGo.Status, nil, 0)
+					r.wantHeader(got, "X-Retry-Reason", o.LetGo.Reason)
+					r.wantHeader(got, "X-Retry-Executed", o.LetGo.Executed)
+					r.wantHeader(got, "X-Retry-Advice", o.LetGo.Advice)
+					r.between("the time to the answer", got.Took, time.Duration(o.LetGo.AfterMS)*time.Millisecond, time.Duration(o.LetGo.AfterMS)*time.Millisecond)
+					rest(time.Duration(o.AfterMS) * time.Millisecond)
+					if n := len(r.last().Attempts); n != o.Attempts {
+						t.Errorf("attempts without the client = %d, explain: %d", n, o.Attempts)
+					}
+				}, patches(with("jitter: none, jitter_ratio: 0, "+kind.keys), []string{"{ttl: 1h}", "{ttl: 3h}"})...)
+			})
+		}
+	}
+}
+
+// foretold is what explain says of one outcome.
+func (r *rig) foretold(method, header, outcome string) *proxy.WouldLeadTo {
 	r.t.Helper()
 	q := admin.Question{Method: method, URL: "http://u1.test/x"}
 	if name, value, ok := strings.Cut(header, ": "); ok {
@@ -84,16 +131,23 @@ func (r *rig) explained(method, header, outcome string) string {
 	}
 	for _, o := range e.(proxy.Explanation).Outcomes {
 		if o.Outcome == outcome {
-			end := &o.InTheEnd
-			if end.Cut { // whether the header is seen before the reset is chance
-				end.Status = 0
-			}
-			return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", o.Attempts, time.Duration(o.AfterMS)*time.Millisecond,
-				o.Class, o.Reason, end.Status, end.Reason, end.Executed, end.Advice)
+			return &o
 		}
 	}
 	r.t.Fatalf("explain does not speak of %q", outcome)
-	return ""
+	return nil
+}
+
+// explained is foretold in the words of happened.
+func (r *rig) explained(method, header, outcome string) string {
+	r.t.Helper()
+	o := r.foretold(method, header, outcome)
+	end := &o.InTheEnd
+	if end.Cut { // whether the header is seen before the reset is chance
+		end.Status = 0
+	}
+	return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", o.Attempts, time.Duration(o.AfterMS)*time.Millisecond,
+		o.Class, o.Reason, end.Status, end.Reason, end.Executed, end.Advice)
 }
 
 // happened is what really became of the only call.
@@ -112,6 +166,30 @@ func (r *rig) happened(got reply) string {
 	return fmt.Sprintf("%d attempts in %v, first %s %s, %d %s %s %s", len(calls[0].Attempts), got.Took,
 		first.Verdict.Class, first.Verdict.Reason, got.Status,
 		got.Header.Get("X-Retry-Reason"), got.Header.Get("X-Retry-Executed"), got.Header.Get("X-Retry-Advice"))
+}
+
+// Without a running proxy explain knows by the configuration that calls are parked; the
+// store is not opened for that.
+func TestExplainOpensNoStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	for kind, want := range map[string]string{"sqlite, path: '" + dir + "'": "park", "memory": "stop"} {
+		cfg, err := parseText("store: {kind: " + kind + "}\nretry_policies: [{name: default, retry_after_over_cap: park}]\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := explainOffline(cfg, cli.Question{Method: "POST", URL: "http://u1.test/", Fields: message.Fields{{Name: "X-Idempotency-Key", Value: "k"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range answer.(proxy.Explanation).Outcomes {
+			if o.Outcome == "503 with Retry-After: 3600" && o.Next != want {
+				t.Errorf("with store %s explain says %s, want %s", kind, o.Next, want)
+			}
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the store's directory: %v, want that it was not made", err)
+	}
 }
 
 // A URL of our own with the Host of a route is explained as the call that curl

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"retryproxy/cli"
 	"retryproxy/config"
 	"retryproxy/egress"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
 )
@@ -19,7 +22,8 @@ import (
 // adminDeps are what the admin listener shows and hands on.
 func (a *app) adminDeps() admin.Deps {
 	return admin.Deps{
-		Calls: a.proxy.Calls, Call: a.call,
+		Calls: a.proxy.Calls, Find: a.find, Words: a.words(), Records: a.recordsOf,
+		Zone:      func() *time.Location { return a.config().Location() },
 		Gates:     func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
 		Shops:     a.shops.Tripped,
 		Exits:     func() []breaker.ExitStatus { return a.exits.Used(time.Now()) },
@@ -36,20 +40,52 @@ func (a *app) adminDeps() admin.Deps {
 			return a.alerts.Test(ctx, rule)
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
+		Letters:   a.letters(),
 		CA:        a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
 }
 
-// call finds one call by its id; nil: unknown.
-func (a *app) call(id string) *attempt.Summary {
-	for _, c := range a.proxy.Calls() {
-		if c.ID == id {
-			return c
+// find finds calls among those in progress, the latest ones, and the history.
+func (a *app) find(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error) {
+	known := slices.DeleteFunc(a.proxy.Calls(), toOurselves)
+	return journal.Look(ctx, a.store.history, q, known, time.Now())
+}
+
+// words gives what a text is looked for by; nil: nobody can look.
+func (a *app) words() func(text string) [][]uint64 {
+	if a.history == nil {
+		return nil
+	}
+	return a.salts.Words
+}
+
+// mostTold is how many calls of a key are looked at for their records.
+const mostTold = 200
+
+// recordsOf are the records that the latest calls with a key of this hash have, one
+// for each tenant.
+func (a *app) recordsOf(ctx context.Context, keyHash string) (found []idempotency.Record, err error) {
+	calls, _, err := a.find(ctx, journal.Query{KeyHash: keyHash, Limit: mostTold})
+	if err != nil {
+		return nil, err
+	}
+	seen := map[attempt.RecordID]bool{{}: true}
+	for _, c := range calls {
+		if seen[c.Record] {
+			continue
+		}
+		seen[c.Record] = true
+		rec, err := a.store.Get(ctx, idempotency.ID(c.Record), time.Now())
+		switch {
+		case err == nil:
+			found = append(found, rec)
+		case !errors.Is(err, idempotency.ErrNotFound):
+			return nil, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // resetBreaker closes a breaker by hand; false: there is none of that name.
@@ -134,10 +170,11 @@ func (a *app) orderSwitch(s admin.Switch) error {
 func (a *app) explain(q admin.Question) (any, error) {
 	return proxy.Explain(a.proxy.Settings(), a.proxy.Retries(), proxy.ExplainRequest{
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
+		Durable: a.store.Durable(),
 	}, time.Now())
 }
 
-// explainOffline answers by a configuration that does not run.
+// explainOffline answers by a configuration that does not run. It opens nothing.
 func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
 	table, err := egress.NewTable(egressConfig(cfg))
 	if err != nil {
@@ -153,6 +190,7 @@ func explainOffline(cfg *config.Config, q cli.Question) (any, error) {
 	}
 	return proxy.Explain(settings, sw, proxy.ExplainRequest{
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(cfg),
+		Durable: cfg.Store.Kind != "memory",
 	}, time.Now())
 }
 

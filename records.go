@@ -7,6 +7,7 @@ import (
 
 	"retryproxy/config"
 	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/store/memory"
 	"retryproxy/store/sqlite"
 )
@@ -14,14 +15,15 @@ import (
 // recordStore is a store whose bounds a reload can change.
 type recordStore struct {
 	idempotency.Store
-	bound func(cfg *config.Config, now time.Time)
+	bound   func(cfg *config.Config, now time.Time)
+	history journal.Journal // of calls that ended; nil: the store keeps none
 }
 
 // openStore opens the store of the configuration.
 func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recordStore, error) {
 	if cfg.Store.Kind != "sqlite" {
 		s := memory.New(memoryConfig(cfg))
-		return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }}, nil
+		return recordStore{Store: s, bound: func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }}, nil
 	}
 	c := sqliteConfig(cfg)
 	c.Log = func(msg string, args ...any) { log.Warn("store: "+msg, args...) } //nolint:sloglint // the text is a constant of the store
@@ -32,7 +34,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	if err != nil {
 		return recordStore{}, err
 	}
-	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }}, nil
+	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }, s}, nil
 }
 
 func memoryConfig(cfg *config.Config) memory.Config {
@@ -45,7 +47,7 @@ func sqliteConfig(cfg *config.Config) sqlite.Config {
 	return sqlite.Config{
 		Path: cfg.Store.Path, Durability: cfg.Store.Durability,
 		Entries: i.Entries, Bytes: int64(i.Bytes), MaxResponse: int(i.MaxResponse), TTL: i.TTL,
-		Keep: cfg.History.Keep, Keys: cfg.Store.Keys(),
+		Keep: cfg.History.Keep, Calls: cfg.History.Calls, Keys: cfg.Store.Keys(),
 	}
 }
 

@@ -138,13 +138,14 @@ func (r *rig) start(cfg *config.Config, data string, prepare ...func(*app)) {
 	if r.stop == nil {
 		r.stop = func() { r.end() }
 	}
-	r.end = func() {
+	app := r.app
+	r.end = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("run: %v", err)
 		}
-		r.app.close()
-	}
+		app.close()
+	})
 }
 
 // close drains and checks that nothing is left.

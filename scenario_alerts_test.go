@@ -144,7 +144,7 @@ func TestAlertOnStore(t *testing.T) {
 
 // What waits and what goes is read from the store.
 func TestAlertOnParkedAndExpiring(t *testing.T) {
-	bubble(t, func(r *rig) {
+	lasting(t, func(r *rig, _ func()) {
 		hook := r.upstream("hook.test:80", answer(200, ""))
 		r.keep("waits", idempotency.StateParked)
 		r.keep("goes", idempotency.StateDead)
@@ -162,7 +162,7 @@ func TestAlertOnParkedAndExpiring(t *testing.T) {
 		}
 		rest(40 * time.Minute)
 		r.wantTold(hook, "parked firing", "retention firing", "parked still", "retention recovered")
-	}, alerting("{on: parked, older_than: 10m, quiet: 40m}, {on: retention, before: 30m}")...)
+	}, patches(alerting("{on: parked, older_than: 10m, quiet: 40m}, {on: retention, before: 30m}"), lays("dead_letters: {keep: 1h}"))...)
 }
 
 // keep puts a record of that state into the store.

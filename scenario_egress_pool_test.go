@@ -134,7 +134,8 @@ func TestPoolMovesFromAnAddressThatIsCutOff(t *testing.T) {
 	})
 }
 
-// All members are cut off: the call waits for a probe and no longer.
+// All members are cut off: the call waits for a probe of its own one and no longer,
+// and goes round none of them.
 func TestPoolThatIsCutOff(t *testing.T) {
 	egressed(t, pool("next"), func(r *rig) {
 		u := r.upstream("u1.test:80", whence)
@@ -149,8 +150,14 @@ func TestPoolThatIsCutOff(t *testing.T) {
 			r.wantExit(e.name(), "open")
 			e.up()
 		}
+		moves := len(r.logged("egress moved"))
 		got := r.get("http://u1.test/", shop("s1"))
 		r.want(got, 200, u, 1)
+		r.wantBody(got, m[0].ip())
+		r.wantEnd("success", "ok", 1)
+		if n := len(r.logged("egress moved")) - moves; n != 0 || moves == 0 {
+			t.Errorf("logged moves = %d and %d while all are cut off, want some and none", moves, n)
+		}
 		if got.Took > 2*time.Second {
 			t.Errorf("time of the call = %v, want at most the 2 s to a probe", got.Took)
 		}

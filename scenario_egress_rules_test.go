@@ -177,6 +177,54 @@ func TestOpenedTunnelsLeaveByTheEgress(t *testing.T) {
 	}
 }
 
+// Whether a tunnel is opened is settled once: a pass-through that begins or ends
+// while the CONNECT is at the door must not let it leave unjudged by its egress.
+func TestTunnelIsOpenedOrNotOnce(t *testing.T) {
+	ca := newCA(t)
+	for name, tt := range map[string]struct {
+		passed bool // before
+		turn   func(r *rig, client string)
+		shop   []string
+		opened bool
+	}{
+		"begins": {false, func(r *rig, client string) {
+			for range 3 {
+				r.app.pins.Refused(client, "u1.test:443", time.Now())
+			}
+		}, nil, true},
+		"ends": {true, func(r *rig, client string) { r.app.pins.Forget(client, "", time.Now()) }, []string{shop("s1")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			egressed(t, nowhere, func(r *rig) {
+				r.upstreamTLS("u1.test:443", ca.certificate("u1.test"), whence)
+				a := r.exit("10.0.0.1:3128")
+				client, through := "127.0.0.1", 0
+				if tt.shop != nil {
+					client, through = client+";shop=s1", 1
+				}
+				if tt.passed {
+					r.refuses("u1.test:443", visitor{headers: tt.shop}, 3)
+				}
+				turned := 0
+				r.app.proxy.Hooks.Ignored = func(string) { // the count is read after the egress was chosen
+					turned++
+					tt.turn(r, client)
+				}
+				v := visitor{headers: append([]string{"X-Retry-Count: none"}, tt.shop...)}
+				if !tt.opened {
+					v.roots = ca.theirs()
+				}
+				r.wantInside("u1.test:443", v, tt.opened)
+				r.wantDials(int32(through))
+				r.wantAsked(a, through)
+				if now := r.app.pins.PassThrough(client, "u1.test:443", time.Now()); now == tt.passed || turned != 1 {
+					t.Errorf("passed through = %v after %d turns, want it turned once", now, turned)
+				}
+			}, trusting(ca))
+		})
+	}
+}
+
 // wayOut names the ways out for a question, and what refused it.
 func (r *rig) wayOut(method, url string, headers ...string) (ways []string, refused *proxy.Refused) {
 	r.t.Helper()

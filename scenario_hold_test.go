@@ -37,7 +37,7 @@ func TestHold(t *testing.T) {
 				r.between("the time to the answer", time.Since(began), tt.after, tt.after)
 				r.wantGoesOn(got, 1, 1)
 				r.wantHeader(got, "Preference-Applied", tt.applied)
-				if rec, _ := r.follow(got); rec.State != "running" {
+				if rec, _ := r.follow(got); rec.State != "running" || rec.Executed != "maybe" {
 					t.Errorf("the receipt is %+v, want running", rec)
 				}
 				rest(2 * time.Second)

@@ -281,6 +281,30 @@ func TestRestartTrustsNoKeyThatWasNotSent(t *testing.T) {
 	}, with("jitter: none, jitter_ratio: 0, forward_headers: []")...)
 }
 
+// Nor does such an attempt become safe to repeat by that configuration: it takes no
+// connection that may be closing.
+func TestRestartSendsWhatWasUnsafeOnAFreshConnection(t *testing.T) {
+	for honoured, conns := range map[string]int{"[]": 3, "[idempotency_key]": 2} {
+		t.Run(honoured, func(t *testing.T) {
+			blackouts(t, func(r *rig, o *blackout) {
+				u := r.upstream("u1.test:80", answer(503, "", "Retry-After: 10"), answer(200, "other"), answer(201, "x"))
+				r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+				rest(time.Second)
+				o.stop()
+				o.start("forward_headers: "+honoured, "forward_headers: [idempotency_key]")
+				rest(4 * time.Second)
+				r.want(r.get("http://u1.test/"), 200, u, 2) // its connection stays, and is too old when the retry comes
+				rest(8 * time.Second)
+				r.want(reply{}, 0, u, 3)
+				r.wantState(idempotency.StateDone)
+				if u.count() == 3 && u.seen()[2].Conn != conns {
+					t.Errorf("the retry went on connection %d, want %d", u.seen()[2].Conn, conns)
+				}
+			}, patches(with("jitter: none, jitter_ratio: 0, forward_headers: "+honoured), []string{"deadline: 6s", "deadline: 60s"})...)
+		})
+	}
+}
+
 // What a new configuration would send elsewhere goes on where it began.
 func TestRestartGoesOnWhereItBegan(t *testing.T) {
 	tunnelled := func(r *rig) {

@@ -46,7 +46,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 	set.Usage = func() { cli.CommandUsage(set) }
 	set.StringVar(&f.file, "config", "", "configuration `file` (default: the embedded one)")
 	set.StringVar(&f.file, "f", "", "short for -config")
-	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: keyed calls and their records, and the CA that opens tunnels (without it calls are kept in memory, and the CA in the user's configuration directory; store.kind in the file wins for the calls)")
+	set.StringVar(&f.data, "data", "", "`directory` for what must outlive the process: keyed calls and their records, and the CA that opens tunnels (without it calls are kept in memory, and the CA in the user's configuration directory). store.kind: memory in the file gives way to it, another store does not")
 	set.StringVar(&f.listen, "listen", "", "`address` of the proxy, in place of the file's")
 	set.Var(&f.routes, "route", "adds a reverse route `/prefix=url` to the file's; may be repeated")
 	set.Var(&f.upgrade, "upgrade", "adds a `host` that is spoken to over TLS though the client says http; may be repeated")
@@ -83,6 +83,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 		}
 		i := a.banner()
 		i.Config = f.file
+		i.Overruled = f.file != "" && cfg.Overruled("store.kind") // the embedded file asks for nothing
 		cli.Banner(env.stdout, i)
 	})
 	if err != nil {
@@ -137,11 +138,7 @@ func (f *serveFlags) adjust(c *config.Config) {
 		c.Listen.Proxy = f.listen
 		c.SetByFlag("listen.proxy", "-listen")
 	}
-	asked := f.file != "" && c.Given("store.kind") // the embedded file asks for nothing
-	if f.data != "" && c.Store.Kind == "memory" && !asked {
-		c.Store.Kind, c.Store.Path = "sqlite", f.data
-		c.SetByFlag("store", "-data")
-	}
+	c.KeepIn(f.data)
 	for i, host := range f.upgrade {
 		c.SetByFlag(fmt.Sprintf("upgrade_to_https[%d]", len(c.UpgradeToHTTPS)+i), "-upgrade "+host)
 	}
@@ -192,7 +189,9 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 	defer end()
 	g.Go(func() error { return a.proxy.Run(background) })
 	g.Go(func() error { return a.proxy.Keep(background) })
+	g.Go(func() error { return a.proxy.Retain(background) })
 	g.Go(func() error { return a.alerts.Run(background) })
+	g.Go(func() error { return a.record(background) })
 	g.Go(func() error { return a.watch(background, env.reload) })
 	for _, l := range a.proxies {
 		g.Go(func() error { return ignoreClosed(a.front.Serve(l.Listener, l.on)) })

@@ -22,6 +22,7 @@ import (
 	"retryproxy/inbound"
 	"retryproxy/intercept"
 	"retryproxy/internal/spool"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
 	"retryproxy/telemetry"
@@ -63,6 +64,8 @@ type app struct {
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	store    recordStore
+	salts    journal.Salts
+	history  *journal.Recorder // nil: the store keeps none
 	bodies   *spool.Pool
 	shops    *breaker.Shops
 	exits    *breaker.Exits
@@ -113,6 +116,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }}
+	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
@@ -132,7 +136,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
 			a.front.ServeInside(c, from.Listener, from.Client, t)
 		},
-		Hooks: a.hooks(), Log: a.log,
+		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
@@ -270,6 +274,7 @@ func (a *app) hooks() proxy.Hooks {
 			a.observer.Call(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
+			a.note(s)
 		},
 	}
 }
@@ -289,7 +294,7 @@ func (a *app) breakerEvent(e breaker.Event) {
 // sources are what the metrics ask at each scrape.
 func (a *app) sources() telemetry.Sources {
 	return telemetry.Sources{
-		Records: a.store.Stats,
+		Records: a.store.Stats, HistoryDropped: a.dropped(),
 		Waiting: a.proxy.Waiting,
 		InFlight: func() map[string]int {
 			out := map[string]int{}
@@ -325,5 +330,6 @@ func (a *app) close() {
 	}
 	_ = a.front.Close()
 	a.up.Close()
+	a.flushHistory()
 	_ = a.store.Close()
 }

@@ -7,6 +7,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -14,14 +15,23 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/breaker"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 )
 
 // Deps are what the listener shows and hands on. All but Token are
 // required.
 type Deps struct {
-	Calls func() []*attempt.Summary        // in progress and recent
-	Call  func(id string) *attempt.Summary // nil: unknown
+	Calls func() []*attempt.Summary // in progress and recent
+	// Find finds calls as journal.Look does, in the history as well where there is
+	// one. Words gives what a text consists of as journal.Query wants it; nil: no
+	// call is found by a text.
+	Find  func(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error)
+	Words func(text string) [][]uint64
+	// Records are the records that keys of this hash have now; nil: nobody knows.
+	Records func(ctx context.Context, keyHash string) ([]idempotency.Record, error)
+	Zone    func() *time.Location // of dates; nil: of this machine
 
 	Gates func() []limiter.HostView
 	Shops func() []breaker.ShopStatus
@@ -43,6 +53,8 @@ type Deps struct {
 	// Observed is what finished calls told about clients and hosts, as JSON shows
 	// it; nil: nobody counts.
 	Observed func() any
+
+	Letters Letters
 
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
 	Intercept func() Interception // may be nil: none
@@ -70,8 +82,19 @@ const index = `retryproxy admin
 /metrics                      Prometheus text
 /ca.pem                       the certificate that clients have to trust
 
-/api/v1/calls                 waiting and recent calls; ?shop= host= state= task_type= key= limit=
-/api/v1/calls/{id}            one call with all its attempts
+/api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
+                              state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
+/api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
+/api/v1/deadletters           calls that were given up; ?reason= host= task_type= shop= state= executed= key= key_hash= text= since= until= limit= after=
+/api/v1/deadletters/{id}      one of them; ?reveal=1 shows key, request and answer
+/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
+/api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
+/api/v1/deadletters/{id}/drop      POST {"by","note"}
+/api/v1/deadletters/summary   how many by reason, host, …; conditions as above
+/api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
+/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
+/api/v1/deadletters/drop      POST {"filter","all","by","note"}
+/api/v1/deadletters/bulk      the requeue of many; DELETE ends it
 /api/v1/breakers              hosts and shops that are cut off
 /api/v1/breakers/{scope}/reset   POST; scope is host:port, shop@host:port or egress:NAME (of a rule, or as /api/v1/breakers names it), URL-escaped
 /api/v1/limits                retry tokens
@@ -122,6 +145,7 @@ func (s *server) api(r chi.Router) {
 	r.Use(s.checkToken)
 	r.Get("/calls", s.listCalls)
 	r.Get("/calls/{id}", s.showCall)
+	r.Route("/deadletters", s.letters)
 	r.Get("/breakers", s.showBreakers)
 	r.Post("/breakers/{scope}/reset", s.resetBreaker)
 	r.Get("/limits", s.showLimits)

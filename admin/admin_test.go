@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -20,6 +21,8 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/policy"
 )
@@ -48,12 +51,12 @@ func sampleCalls() []*attempt.Summary {
 			ID: "aa", Mode: "forward", Policy: "order_ship", Client: "127.0.0.1:5000", State: "done", Result: "recovered", Reason: "ok",
 			Labels: attempt.Labels{Shop: "17", ShopTier: "vip", TaskType: "order_ship"}, Method: "POST", Scheme: "http",
 			Host: "a.test:80", Path: "/orders", KeyHash: "0123456789abcdef", Status: 200, Executed: classify.ExecutedYes,
-			Attempts: attempt.History{failed, good}, Started: began, Duration: 4020 * time.Millisecond,
+			Attempts: attempt.History{failed, good}, Started: began, Ended: began.Add(4020 * time.Millisecond), Duration: 4020 * time.Millisecond,
 			Overhead: 90 * time.Microsecond, Bytes: 12, Waits: []attempt.Wait{{Cause: "retry_after", For: 2500 * time.Millisecond}},
 		},
 		{
 			ID: "bb", Mode: "forward", Policy: "default", Client: "127.0.0.1:5001", State: "done", Result: "rejected", Reason: "destination_denied",
-			Method: "GET", Scheme: "http", Host: "169.254.169.254:80", Path: "/", Status: 403, Started: began.Add(time.Second),
+			Method: "GET", Scheme: "http", Host: "169.254.169.254:80", Path: "/", Status: 403, Started: began.Add(time.Second), Ended: began.Add(time.Second),
 		},
 		{
 			ID: "cc", Mode: "reverse", Policy: "default", Client: "127.0.0.1:5002", State: "waiting", Cause: "tokens", Reason: "shop", Place: 3,
@@ -63,13 +66,18 @@ func sampleCalls() []*attempt.Summary {
 	}
 }
 
+// salts are those of the calls in these tests.
+var salts = journal.SaltsOf(nil)
+
 // fake is everything behind the listener, and what was ordered of it.
 type fake struct {
-	sw     Switch
-	resets []string
-	asked  Question
-	reload error
-	notYet string // why it is not ready
+	sw      Switch
+	resets  []string
+	asked   Question
+	query   journal.Query   // of the last Find
+	history journal.Journal // nil: there is none
+	reload  error
+	notYet  string // why it is not ready
 }
 
 // deps are the Deps of f.
@@ -83,14 +91,21 @@ func (f *fake) deps() Deps {
 	registry.MustRegister(counter)
 	return Deps{
 		Calls: sampleCalls,
-		Call: func(id string) *attempt.Summary {
-			for _, c := range sampleCalls() {
-				if c.ID == id {
-					return c
-				}
-			}
-			return nil
+		Find: func(ctx context.Context, q journal.Query) ([]*attempt.Summary, string, error) {
+			f.query = q
+			return journal.Look(ctx, f.history, q, sampleCalls(), began)
 		},
+		Words: salts.Words,
+		Records: func(_ context.Context, keyHash string) ([]idempotency.Record, error) {
+			if keyHash != "0123456789abcdef" {
+				return nil, nil
+			}
+			return []idempotency.Record{{
+				State: idempotency.StateParked, Owner: "aa", Receipt: "aa", Reason: "retry_limited", Labels: attempt.Labels{Shop: "17"}, Policy: "order_ship",
+				Attempts: 2, Created: began, Updated: began.Add(4 * time.Second), NextAt: began.Add(time.Minute), Deadline: began.Add(5 * time.Minute),
+			}}, nil
+		},
+		Zone: func() *time.Location { return time.FixedZone("CST", 8*3600) },
 		Gates: func() []limiter.HostView {
 			return []limiter.HostView{
 				{Host: "a.test:80", Breaker: breaker.Status{State: breaker.Open, Reason: "consecutive_failures", Since: began, Until: began.Add(time.Second), Row: 5, Calls: 5, Failures: 5}, Waiting: 2, Planned: 1},
@@ -200,7 +215,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestCallsAreFiltered(t *testing.T) {
 	tests := []struct{ query, want string }{
-		{"", "cc bb aa"}, // in progress first, then newest first
+		{"", "cc aa bb"}, // in progress first, then the newest end first
 		{"?shop=17", "cc aa"},
 		{"?host=a.test", "aa"},
 		{"?host=A.test:80", "aa"},
@@ -208,6 +223,11 @@ func TestCallsAreFiltered(t *testing.T) {
 		{"?state=waiting", "cc"},
 		{"?task_type=order_ship", "aa"},
 		{"?key=0123456789abcdef", "aa"},
+		{"?key_hash=0123456789ABCDEF", "aa"},
+		{"?key=other", ""},
+		{"?id=bb", "bb"},
+		{"?result=rejected", "bb"},
+		{"?reason=status_503", "cc aa"},
 		{"?limit=1", "cc"},
 		{"?shop=17&state=done", "aa"},
 	}

@@ -1,21 +1,16 @@
 package admin
 
 import (
+	"errors"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
+	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"retryproxy/attempt"
-)
-
-// Bounds of the list of calls.
-const (
-	defaultLimit = 100
-	maxLimit     = 10_000
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 )
 
 // callView is a call as the API shows it.
@@ -45,6 +40,7 @@ type callView struct {
 	Trace    string         `json:"traceparent,omitempty"`
 
 	Started    time.Time     `json:"started"`
+	Ended      *time.Time    `json:"ended"` // null: not yet
 	DurationMS int64         `json:"duration_ms"`
 	OverheadUS int64         `json:"overhead_us,omitempty"` // our own part
 	Bytes      int64         `json:"bytes"`
@@ -81,12 +77,10 @@ func viewCall(s *attempt.Summary) callView {
 		Detail: s.Detail, Cause: s.Cause, Place: s.Place, Status: s.Status, Executed: s.Executed.String(),
 		Labels: s.Labels, User: s.User, Client: s.Client, Method: s.Method, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		KeyHash: s.KeyHash, ClientID: s.ClientID, Trace: s.Trace,
-		Started: s.Started, DurationMS: s.Duration.Milliseconds(), OverheadUS: s.Overhead.Microseconds(),
+		Started: s.Started, Ended: timeOrNull(s.Ended), DurationMS: s.Duration.Milliseconds(), OverheadUS: s.Overhead.Microseconds(),
 		Bytes: s.Bytes, Previous: s.Previous, Attempts: make([]attemptView, len(s.Attempts)),
 	}
-	if !s.NextAt.IsZero() {
-		v.NextAt = &s.NextAt
-	}
+	v.NextAt = timeOrNull(s.NextAt)
 	for _, w := range s.Waits {
 		v.Waits = append(v.Waits, waitView{w.Cause, w.For.Milliseconds()})
 	}
@@ -104,82 +98,108 @@ func viewAttempt(a *attempt.Attempt) attemptView {
 	}
 }
 
-// filter is what the query of a list asks for; an empty one is not asked.
-type filter struct {
-	shop, host, state, taskType, key string
-	limit                            int
-}
-
-// parseFilter reads the query; the error names a wrong limit.
-func parseFilter(r *http.Request) (filter, error) {
-	q := r.URL.Query()
-	f := filter{q.Get("shop"), strings.ToLower(q.Get("host")), q.Get("state"), q.Get("task_type"), q.Get("key"), defaultLimit}
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return f, err
-		}
-		f.limit = min(int(n), maxLimit)
-	}
-	return f, nil
-}
-
-// wants says whether a call is asked for. A host without a port is any port.
-func (f *filter) wants(s *attempt.Summary) bool {
-	name, _, _ := cutPort(s.Host)
-	return is(f.shop, s.Labels.Shop) && is(f.state, s.State) && is(f.taskType, s.Labels.TaskType) &&
-		is(f.key, s.KeyHash) && (is(f.host, s.Host) || f.host == name)
-}
-
-func is(want, value string) bool { return want == "" || want == value }
-
-// cutPort splits host:port; an IPv6 address keeps its brackets.
-func cutPort(hostport string) (host, port string, ok bool) {
-	i := strings.LastIndexByte(hostport, ':')
-	if i < 0 || i < strings.LastIndexByte(hostport, ']') {
-		return hostport, "", false
-	}
-	return hostport[:i], hostport[i+1:], true
-}
-
-// listCalls shows calls in progress first, each part newest first.
+// listCalls shows calls in progress first, then those that ended, each part newest
+// first. Where the list goes on is in Link (RFC 8288).
 func (s *server) listCalls(w http.ResponseWriter, r *http.Request) {
-	f, err := parseFilter(r)
+	q, err := s.query(r)
 	if err != nil {
-		fail(w, http.StatusBadRequest, "bad_request", "limit: want a number")
+		fail(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	calls := slices.DeleteFunc(slices.Clone(s.Calls()), func(c *attempt.Summary) bool { return !f.wants(c) })
-	slices.SortStableFunc(calls, newestFirst)
-	views := make([]callView, 0, min(len(calls), f.limit))
-	for _, c := range calls[:min(len(calls), f.limit)] {
+	if r.URL.Query().Get("format") == "csv" {
+		s.exportCalls(w, r, q)
+		return
+	}
+	calls, next, err := s.Find(r.Context(), q)
+	if err != nil {
+		notFoundBy(w, err)
+		return
+	}
+	views := make([]callView, 0, len(calls))
+	for _, c := range calls {
 		views = append(views, viewCall(c))
+	}
+	if next != "" {
+		w.Header().Set("Link", "<"+nextPage(r.URL, next)+`>; rel="next"`)
 	}
 	show(w, views)
 }
 
-// newestFirst puts calls in progress before those that ended.
-func newestFirst(a, b *attempt.Summary) int {
-	if done := a.State == stateDone; done != (b.State == stateDone) {
-		if done {
-			return 1
-		}
-		return -1
-	}
-	return b.Started.Compare(a.Started)
+// nextPage is the address of what comes behind a place of a list.
+func nextPage(u *url.URL, place string) string {
+	values := u.Query()
+	values.Set("after", place)
+	return u.Path + "?" + values.Encode()
 }
 
-// States of a call that are looked for here.
-const (
-	stateWaiting = "waiting"
-	stateDone    = "done"
-)
+// notFoundBy answers where looking for calls failed.
+func notFoundBy(w http.ResponseWriter, err error) {
+	if errors.Is(err, journal.ErrCursor) {
+		fail(w, http.StatusBadRequest, "bad_request", "after: "+err.Error())
+		return
+	}
+	fail(w, http.StatusServiceUnavailable, "store_unavailable", "the history of calls cannot be read; state=waiting and state=running do without it: "+err.Error())
+}
 
 func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
-	c := s.Call(chi.URLParam(r, "id"))
-	if c == nil {
+	calls, _, err := s.Find(r.Context(), journal.Query{CallID: chi.URLParam(r, "id"), Limit: 1})
+	switch {
+	case err != nil:
+		notFoundBy(w, err)
+		return
+	case len(calls) == 0:
 		fail(w, http.StatusNotFound, "not_found", "no such call is in progress or remembered")
 		return
 	}
-	show(w, viewCall(c))
+	v := oneCall{callView: viewCall(calls[0])}
+	if s.Records != nil && v.KeyHash != "" {
+		records, err := s.Records(r.Context(), v.KeyHash)
+		if err != nil {
+			notFoundBy(w, err)
+			return
+		}
+		for i := range records {
+			v.Records = append(v.Records, viewRecord(&records[i]))
+		}
+	}
+	show(w, v)
+}
+
+// oneCall is a call with what is known under its key now, in one record for each
+// tenant that used it.
+type oneCall struct {
+	callView
+	Records []recordView `json:"records,omitempty"`
+}
+
+// recordView is a record as the API shows it: neither key nor content.
+type recordView struct {
+	State    string     `json:"state"`
+	Reason   string     `json:"reason,omitempty"`
+	Owner    string     `json:"call_id"` // of its last run
+	Receipt  string     `json:"receipt,omitempty"`
+	Shop     string     `json:"shop,omitempty"`
+	Policy   string     `json:"policy"`
+	Executed string     `json:"executed"`
+	Attempts int        `json:"attempts"`
+	Created  time.Time  `json:"created"`
+	Updated  time.Time  `json:"updated"`
+	NextAt   *time.Time `json:"next_at"`  // when it goes on
+	Deadline *time.Time `json:"deadline"` // of its run
+	Expires  *time.Time `json:"expires"`  // when the key is new again
+}
+
+func viewRecord(r *idempotency.Record) recordView {
+	return recordView{
+		State: r.State.String(), Reason: r.Reason, Owner: r.Owner, Receipt: r.Receipt, Shop: r.Labels.Shop, Policy: r.Policy,
+		Executed: r.Executed.String(), Attempts: r.Attempts, Created: r.Created, Updated: r.Updated,
+		NextAt: timeOrNull(r.NextAt), Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
+	}
+}
+
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }

@@ -54,7 +54,7 @@ type Labels struct {
 }
 
 // Summary is one call as the log, the metrics and the operator see it. It holds
-// no credential, no key in clear and no body.
+// no credential and no body, and shows no key.
 type Summary struct {
 	ID       string
 	Mode     string // forward, connect, intercept, reverse, local
@@ -67,6 +67,7 @@ type Summary struct {
 	Host     string // normalised host:port
 	Path     string // without query, escaped
 	KeyHash  string // first 16 hex digits of SHA-256 of the key; empty: keyless
+	Record   RecordID
 	ClientID string // the client's X-Request-Id
 	Trace    string // the client's traceparent
 
@@ -93,6 +94,19 @@ type Summary struct {
 	Place    int           // in that line, 1 is next; 0: unknown
 	NextAt   time.Time     // when that wait is planned to end
 }
+
+// RecordID names the record of a keyed call; zero: it has none. The key is in it, so
+// it is never shown: not by formatting, in logs or as JSON.
+type RecordID struct{ Tenant, Key string }
+
+// String hides the key.
+func (RecordID) String() string { return "<record>" }
+
+// GoString hides the key.
+func (RecordID) GoString() string { return "<record>" }
+
+// MarshalText hides the key, from JSON and logs.
+func (RecordID) MarshalText() ([]byte, error) { return []byte("<record>"), nil }
 
 // Wait is one finished wait of a call.
 type Wait struct {

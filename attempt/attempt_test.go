@@ -1,7 +1,11 @@
 package attempt
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +81,22 @@ func TestViews(t *testing.T) {
 	}
 	if got, _ := json.Marshal(History(nil).Views()); string(got) != "[]" {
 		t.Errorf("Views() of nothing = %s, want []", got)
+	}
+}
+
+func TestNothingShowsTheRecordOfACall(t *testing.T) {
+	s := &Summary{Record: RecordID{Tenant: "shop=17", Key: "hush"}}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("call", "call", s, "record", s.Record)
+	slog.New(slog.NewTextHandler(&log, nil)).Info("call", "call", *s, "record", s.Record)
+	for _, shown := range []string{string(text), log.String(), fmt.Sprintf("%v %+v %#v %s", s, s, *s, s.Record)} {
+		if strings.Contains(shown, "hush") || !strings.Contains(shown, "<record>") && !strings.Contains(shown, "\\u003crecord\\u003e") {
+			t.Errorf("shown: %s", shown)
+		}
 	}
 }
 

@@ -10,21 +10,22 @@ import (
 
 // Info is what the start banner tells.
 type Info struct {
-	Version  string   // as VersionName gives it
-	Config   string   // file; empty: the built-in configuration
-	Proxy    string   // address that is listened on
-	Admin    string   // empty: none
-	Health   string   // empty: none
-	Extra    []string // further listeners, such as "127.0.0.1:8117 (shop s17)"
-	Routes   []Route
-	Upgrade  []string // upgrade_to_https
-	Opened   []string // intercept.hosts
-	CA       string   // file of the certificate that clients must trust; empty: nothing is opened
-	Egress   []string // rules, such as "proxy-a  socks5h://10.0.0.1:1080"
-	Users    bool     // credentials are needed
-	Memory   bool     // keys are kept in memory only
-	Store    string   // directory of the durable store
-	Warnings []string
+	Version   string   // as VersionName gives it
+	Config    string   // file; empty: the built-in configuration
+	Proxy     string   // address that is listened on
+	Admin     string   // empty: none
+	Health    string   // empty: none
+	Extra     []string // further listeners, such as "127.0.0.1:8117 (shop s17)"
+	Routes    []Route
+	Upgrade   []string // upgrade_to_https
+	Opened    []string // intercept.hosts
+	CA        string   // file of the certificate that clients must trust; empty: nothing is opened
+	Egress    []string // rules, such as "proxy-a  socks5h://10.0.0.1:1080"
+	Users     bool     // credentials are needed
+	Memory    bool     // keys are kept in memory only
+	Store     string   // directory of the durable store
+	Overruled bool     // by -data, though Config says store.kind: memory
+	Warnings  []string
 }
 
 // Route is one way of the reverse mode; Host or Prefix may be empty.
@@ -73,9 +74,12 @@ func Banner(w io.Writer, i Info) {
 		line("  Through HTTPS_PROXY to all other hosts only the connection is retried.")
 	}
 	if i.Memory {
-		line("  Idempotency keys are kept in memory: a restart forgets them (-data DIR keeps them, where the file does not say store.kind: memory).")
+		line("  Idempotency keys are kept in memory: a restart forgets them (-data DIR keeps them).")
 	} else if i.Store != "" {
 		line("  Keyed calls are kept in %s: they go on after a restart.", i.Store)
+	}
+	if i.Overruled {
+		line("  (-data asks for that; %s says store.kind: memory.)", i.Config)
 	}
 	for _, text := range i.Warnings {
 		line("  warning: %s", text)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"retryproxy/attempt"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 )
 
 // call is a call as the admin API shows it, as far as it is printed here.
@@ -28,8 +30,10 @@ type call struct {
 	User, Client       string
 	Method, Host, Path string
 	KeyHash            string `json:"key_hash"`
+	ClientID           string `json:"client_request_id"`
 
 	Started    time.Time
+	Ended      *time.Time
 	DurationMS int64 `json:"duration_ms"`
 	Previous   int   `json:"previous_attempts"`
 	Attempts   []tried
@@ -46,19 +50,56 @@ type tried struct {
 	Cause, Host, Basis    string
 	Egress                string
 	Executed              string
-	RetryAfterMS          int64 `json:"retry_after_ms"`
+	RetryAfterMS          int64  `json:"retry_after_ms"`
+	UpstreamID            string `json:"upstream_request_id"`
 }
 
-// Calls lists the waiting and recent calls of a running proxy.
+// Calls lists calls of a running proxy: those in progress, and those of its history.
 func Calls(args []string, env Env) int {
 	f := newFlags("calls", env)
 	r := f.remote()
+	query := f.queryOfCalls()
+	raw := f.Bool("json", false, "print the JSON of the admin API")
+	comma := f.Bool("csv", false, "print CSV, all of it unless -limit is given")
+	if _, code, ok := f.parse(args, 0, 0); !ok {
+		return code
+	}
+	if *comma {
+		query.Set("format", "csv")
+	} else if !query.Has("limit") {
+		query.Set("limit", "50")
+	}
+	c, err := r.client(env)
+	if err != nil {
+		return env.failed(err)
+	}
+	if path := "/api/v1/calls?" + query.Encode(); *comma || *raw {
+		err = c.copyTo(env.Stdout, path)
+	} else {
+		err = c.printCalls(env, path)
+	}
+	if err != nil {
+		return env.failed(err)
+	}
+	return OK
+}
+
+// queryOfCalls are the flags that say which calls are meant, as the API wants them.
+func (f flags) queryOfCalls() url.Values {
 	query := url.Values{}
 	for name, help := range map[string]string{
 		"shop": "only of this `shop`", "host": "only to this `host`, with or without a port", "task_type": "only of this `type`",
+		"text":   "only those that said this `text` in path, query, body or request ids: whole words, such as an order number",
+		"result": "only with this `result`: success, recovered, replay, failed, rejected, cancelled",
+		"reason": "only with this `reason` at the end or of an attempt, such as attempts_exhausted or status_503",
 	} {
 		f.Func(strings.ReplaceAll(name, "_", "-"), help, func(v string) error { query.Set(name, v); return nil })
 	}
+	f.Func("key", "only with this idempotency `key`; its hash is sent, the key is not", func(v string) error {
+		query.Set("key_hash", idempotency.KeyHash(v))
+		return nil
+	})
+	f.Func("key-hash", "only with the key of this `hash`, as logs show it", func(v string) error { query.Set("key_hash", v); return nil })
 	f.Func("state", "only in this `state`: running, waiting, done", func(v string) error {
 		if v != "running" && v != "waiting" && v != "done" {
 			return errors.New("want running, waiting or done")
@@ -66,53 +107,60 @@ func Calls(args []string, env Env) int {
 		query.Set("state", v)
 		return nil
 	})
-	limit := f.Uint("limit", 50, "at most `n` calls")
-	raw := f.Bool("json", false, "print the JSON of the admin API")
-	if _, code, ok := f.parse(args, 0, 0); !ok {
-		return code
+	for name, help := range map[string]string{"since": "that ended at this `time` or later: 2026-03-04, 2026-03-04T15:04, or how long ago: 3d, 90m", "until": "that ended before this `time`"} {
+		f.Func(name, help, func(v string) error {
+			at, err := journal.ParseWhen(v, time.Now())
+			query.Set(name, at.Format(time.RFC3339Nano))
+			return err
+		})
 	}
-	query.Set("limit", strconv.FormatUint(uint64(*limit), 10))
-	c, err := r.client(env)
-	if err != nil {
-		return env.failed(err)
-	}
-	if err := c.printCalls(env, "/api/v1/calls?"+query.Encode(), *raw); err != nil {
-		return env.failed(err)
-	}
-	return OK
+	f.Func("limit", "at most `n` calls (default 50)", func(v string) error {
+		n, err := strconv.ParseUint(v, 10, 31)
+		if err != nil || n == 0 {
+			return errors.New("want a number above 0")
+		}
+		query.Set("limit", v)
+		return nil
+	})
+	return query
 }
 
-// printCalls prints a list of calls as a table, or as it came.
-func (c *client) printCalls(env Env, path string, raw bool) error {
-	if raw {
-		text, err := c.do("GET", path, nil)
-		if err == nil {
-			_, err = env.Stdout.Write(text)
-		}
-		return err
-	}
+// printCalls prints a list of calls as a table.
+func (c *client) printCalls(env Env, path string) error {
 	var calls []call
-	if err := c.get(path, &calls); err != nil {
+	more, err := c.page(path, &calls)
+	if err != nil {
 		return err
 	}
 	if len(calls) == 0 {
 		fmt.Fprintln(env.Stdout, "no such calls")
 		return nil
 	}
-	return table(env.Stdout, calls)
+	if err := table(env.Stdout, calls); err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintf(env.Stdout, "and older ones: -since, -until and the other flags narrow the list, -limit makes it longer\n")
+	}
+	return nil
 }
 
-// table writes one line for each call. The egress is shown where any call had one.
+// table writes one line for each call. The egress is shown where any call had one,
+// the date where they are not all of today.
 func table(out io.Writer, calls []call) error {
 	head, through := "", func(*call) string { return "" }
 	if slices.ContainsFunc(calls, func(k call) bool { return k.egress() != "" }) {
 		head, through = "EGRESS\t", func(k *call) string { return orDash(k.egress()) + "\t" }
 	}
+	layout, today := time.TimeOnly, time.Now().Format(time.DateOnly)
+	if slices.ContainsFunc(calls, func(k call) bool { return k.Started.Local().Format(time.DateOnly) != today }) {
+		layout = time.DateTime
+	}
 	w := tabwriter.NewWriter(plain{out}, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\t%sTRIES\tWHAT\n", head)
 	for i := range calls {
 		k := &calls[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%s%d\t%s\n", k.ID, k.Started.Local().Format("15:04:05"), k.State,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%s%d\t%s\n", k.ID, k.Started.Local().Format(layout), k.State,
 			k.Method, k.Host, k.Path, orDash(k.Policy), orDash(k.Labels.Shop), through(k), len(k.Attempts), k.what())
 	}
 	return w.Flush()

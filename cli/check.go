@@ -17,7 +17,7 @@ func (e Env) load(file string) (*config.Config, error) {
 			return nil, &usageError{err}
 		}
 	}
-	c, err := config.Parse(name, data, config.Options{Getenv: e.Getenv})
+	c, err := config.Parse(name, data, config.Options{Getenv: e.Getenv, StandIn: e.standIn})
 	if err != nil {
 		return nil, &usageError{err}
 	}

@@ -32,6 +32,7 @@ type Env struct {
 	Getenv         func(string) string
 	Version        string // set by -ldflags; empty: the build info's
 	Defaults       []byte // the built-in configuration
+	standIn        string // see config.Options
 
 	// Check says why serve would refuse to run a valid configuration here. May be nil.
 	Check func(c *config.Config) error
@@ -73,8 +74,8 @@ func commands() []command {
 		{"check", "[-config file]", "", "check a configuration and print it with all defaults", Check},
 		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body]", "URL", "what would become of a call, without making it", Explain},
 		{"health", "[-admin address]", "", "ask a running proxy whether it takes calls", Health},
-		{"calls", "[-shop shop] [-host host] [-state state] [-task-type type] [-limit n] [-json]", "", "waiting and recent calls of a running proxy", Calls},
-		{"why", "[-admin address]", "ID|KEY", "what became of a call, decision by decision", Why},
+		{"calls", "[-key key] [-text text] [-shop shop] [-host host] [-since time] … [-json | -csv]", "", "calls of a running proxy, those in progress and past ones", Calls},
+		{"why", "[-admin address]", "CALL|KEY|TEXT", "what became of an order: by call id, idempotency key, or a text such as its number", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
 		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
@@ -83,7 +84,12 @@ func commands() []command {
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
-		{"deadletters", "", "", "calls that were given up", nil},
+		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
+		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
+		{"deadletters requeue", "[-executed-unknown] | [conditions] [-dry-run] [-rate 5/s] [-canary n] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
+		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},
+		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
+		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
 		{"preset", "", "", "test a preset", nil},
 		{"report", "", "", "what retries saved", nil},
 		{"simulate", "", "", "try a policy on a simulated outage", nil},
@@ -107,6 +113,8 @@ func Run(args []string, env Env) int {
 	}
 	c, rest := match(args)
 	switch {
+	case c == nil && half(args[0]):
+		return oneOf(args, env)
 	case c == nil:
 		PrintUsage(env.Stderr)
 		return env.wrong("%q is not a command", args[0])
@@ -125,6 +133,29 @@ func match(args []string) (c *command, rest []string) {
 		}
 	}
 	return nil, nil
+}
+
+// half says that there are commands of two words that begin with this one.
+func half(word string) bool {
+	return slices.ContainsFunc(commands(), func(c command) bool { return strings.HasPrefix(c.name, word+" ") })
+}
+
+// oneOf lists the commands that begin with the first word.
+func oneOf(args []string, env Env) int {
+	out, code := env.Stderr, Usage
+	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		out, code = env.Stdout, OK
+	}
+	fmt.Fprintln(out, "one of:")
+	for _, c := range commands() {
+		if strings.HasPrefix(c.name, args[0]+" ") {
+			fmt.Fprintf(out, "  %s\n      %s\n", words(c.name, c.flags, c.args), c.help)
+		}
+	}
+	if code != OK {
+		return env.wrong("%s: which of these?", args[0])
+	}
+	return code
 }
 
 // IsCommand says whether a flag in the place of the command is one: help or version.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +20,11 @@ import (
 // askFor is how long a running proxy may take to answer.
 const askFor = 10 * time.Second
 
-// errNotFound is wrapped where the proxy says 404.
-var errNotFound = errors.New("not found")
+// What is wrapped where the proxy says 404 and 400.
+var (
+	errNotFound   = errors.New("not found")
+	errBadRequest = errors.New("bad request")
+)
 
 // client asks the admin listener of a running proxy.
 type client struct {
@@ -94,6 +98,20 @@ func dialable(addr string) string {
 
 // do sends a request and gives the body of a 2xx; an error says what the proxy said.
 func (c *client) do(method, path string, order any) ([]byte, error) {
+	res, err := c.send(method, path, order)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return io.ReadAll(io.LimitReader(res.Body, mostAnswer))
+}
+
+// mostAnswer bounds an answer that is kept in memory.
+const mostAnswer = 64 << 20
+
+// send sends a request and gives a 2xx, whose body is to be closed; an error says
+// what the proxy said.
+func (c *client) send(method, path string, order any) (*http.Response, error) {
 	var body io.Reader
 	if order != nil {
 		text, err := json.Marshal(order)
@@ -102,7 +120,7 @@ func (c *client) do(method, path string, order any) ([]byte, error) {
 		}
 		body = bytes.NewReader(text)
 	}
-	req, err := http.NewRequest(method, c.base+path, body) //nolint:noctx // the client has a time-out
+	req, err := http.NewRequest(method, c.base+path, body) //nolint:noctx // the client has a time-out, or the command ends with its terminal
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +131,37 @@ func (c *client) do(method, path string, order any) ([]byte, error) {
 	if err != nil {
 		return nil, c.unanswered(err)
 	}
+	if res.StatusCode <= 299 {
+		return res, nil
+	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
-	if err == nil && res.StatusCode > 299 {
+	text, err := io.ReadAll(io.LimitReader(res.Body, mostAnswer))
+	if err == nil {
 		err = refusedBy(c.base, res.StatusCode, text)
 	}
-	return text, err
+	return nil, err
+}
+
+// copyTo gives the answer to a GET as it comes, however long that takes.
+func (c *client) copyTo(out io.Writer, path string) error {
+	c.http.Timeout = 0
+	res, err := c.send(http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	_, err = io.Copy(out, res.Body)
+	return err
+}
+
+// page decodes a list, and says whether there is more.
+func (c *client) page(path string, v any) (more bool, err error) {
+	res, err := c.send(http.MethodGet, path, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return res.Header.Get("Link") != "", json.NewDecoder(io.LimitReader(res.Body, mostAnswer)).Decode(v)
 }
 
 // refusedOnWindows is what Windows calls syscall.ECONNREFUSED.
@@ -152,8 +195,60 @@ func refusedBy(who string, status int, body []byte) error {
 		p.Detail, _, _ = strings.Cut(strings.TrimSpace(string(body)), "\n")
 	}
 	text := fmt.Sprintf("%s says %d: %s", who, status, strings.Join(append([]string{p.Detail}, p.Errors...), "\n"))
-	if status == http.StatusNotFound {
+	switch status {
+	case http.StatusNotFound:
 		return fmt.Errorf("%w: %s", errNotFound, text)
+	case http.StatusBadRequest:
+		return fmt.Errorf("%w: %s", errBadRequest, text)
 	}
 	return errors.New(text)
+}
+
+// order sends an order and decodes the answer into v.
+func (c *client) order(method, path string, order, v any) error {
+	text, err := c.do(method, path, order)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
+}
+
+// stream copies a long answer; it may take as long as something comes.
+func (c *client) stream(path string, to io.Writer) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	silence := time.AfterFunc(askFor, cancel)
+	defer silence.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	long := c.http
+	long.Timeout = 0
+	res, err := long.Do(req)
+	if err != nil {
+		return c.unanswered(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode > 299 {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+		return refusedBy(c.base, res.StatusCode, text)
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := res.Body.Read(buf)
+		silence.Reset(askFor)
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("the answer broke off, what came is not all: %w", err)
+		}
+	}
 }

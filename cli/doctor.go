@@ -73,8 +73,15 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 	if err != nil {
 		return doctor.World{}, nil, err
 	}
-	if asked != nil && (*r.config == "" || len(x.faults) > 0) {
+	x.conf.KeepIn(data)
+	kept := ""
+	switch {
+	case asked == nil:
+	case *r.config == "" || len(x.faults) > 0:
 		e.lookAtRunning(ctx, asked, x)
+	case x.conf.Store.Kind == "memory":
+		kept = e.keptBy(ctx, asked)
+		x.conf.KeepIn(kept)
 	}
 	if x.running && len(x.unset) > 0 {
 		x.faults = x.trueFaults()
@@ -93,6 +100,7 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 	w.Getenv, w.Config, w.File, w.Faults, w.Version = e.Getenv, x.conf, *r.config, x.faults, VersionName(e.Version)
 	w.Unexamined, w.Told, w.Hidden, w.Unset = x.unexamined, x.running, hidden(x.conf), x.unset
 	w.Output, w.Has = output, hasProgram
+	w.Kept = kept
 	w.CA = e.authority(x.conf, *r.config, data)
 	w.Proxy, w.Names = proxyAddress(x.conf.Listen.Proxy, asked)
 	if asked != nil {
@@ -152,6 +160,7 @@ func (e Env) examined(file string) (*examinee, error) {
 // lacks: these, and the faults that are left.
 func (e Env) filled(file string) (c *config.Config, unset, faults []string) {
 	asked := e
+	asked.standIn = standIn
 	asked.Getenv = func(name string) string {
 		if value := e.Getenv(name); value != "" {
 			return value
@@ -215,21 +224,38 @@ func (e Env) adminOf(r remote, c *config.Config) (*client, error) {
 // lookAtRunning takes the configuration that the running proxy tells. Secrets are
 // hidden in it; where they are needed to read it, something else stands for them.
 func (e Env) lookAtRunning(ctx context.Context, c *client, x *examinee) {
+	text, conf, err := e.told(ctx, c)
+	switch {
+	case text == nil:
+	case string(text) == string(x.conf.Marshal()):
+		x.running = true
+	case err != nil:
+		x.unexamined = true
+	default:
+		x.conf, x.running = conf, true
+	}
+}
+
+// told is the configuration that the running proxy tells, as it tells it and read;
+// nil: it tells none.
+func (e Env) told(ctx context.Context, c *client) (text []byte, conf *config.Config, err error) {
 	status, text, err := c.ask(ctx, "/api/v1/config?format=yaml")
 	if err != nil || status != http.StatusOK {
-		return
+		return nil, nil, err
 	}
-	if string(text) == string(x.conf.Marshal()) {
-		x.running = true
-		return
+	filled := bytes.ReplaceAll(text, []byte(hiddenSecret), []byte(standIn))
+	conf, err = config.Parse("running configuration", filled, config.Options{Getenv: e.Getenv, StandIn: standIn})
+	return text, conf, err
+}
+
+// keptBy is the directory where the running proxy keeps calls; empty: in none. Where
+// its file does not say so, it was started with -data.
+func (e Env) keptBy(ctx context.Context, c *client) string {
+	_, conf, err := e.told(ctx, c)
+	if err != nil || conf == nil || conf.Store.Kind != "sqlite" {
+		return ""
 	}
-	text = bytes.ReplaceAll(text, []byte(hiddenSecret), []byte(standIn))
-	conf, err := config.Parse("running configuration", text, config.Options{Getenv: e.Getenv})
-	if err != nil {
-		x.unexamined = true
-		return
-	}
-	x.conf, x.running = conf, true
+	return conf.Store.Path
 }
 
 // hiddenSecret is what the configuration shows in the place of a secret.

@@ -194,6 +194,57 @@ func TestDoctorOfAConfigurationWithSecrets(t *testing.T) {
 	}
 }
 
+// What serve got by -data holds for doctor: its own -data or, without it, what the
+// running proxy tells.
+func TestDoctorOfAProxyWithData(t *testing.T) {
+	const held = "retry_policies: [{name: default, client_hold: 10s}]\n"
+	memory, durable := healthy(t, ""), healthy(t, "store: {kind: sqlite, path: /d}\n")
+	tests := []struct {
+		name, data string
+		patient
+		drift, memory, note string
+	}{
+		{"none", "", memory, "", "note", ""},
+		{"of serve", "", durable, "", "", "note"},
+		{"of both", "/d", durable, "", "", ""},
+		{"others", "/e", durable, "warning", "", ""},
+		{"of doctor only", "/d", memory, "warning", "", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, stdout, _ := typed(t, test.env, "doctor", "-json", "-admin", test.admin, "-config", test.file, "-data", test.data)
+			got := ids(t, stdout)
+			if got["proxy.drift"] != test.drift || got["proxy.memory"] != test.memory || got["proxy.data"] != test.note {
+				t.Errorf("doctor = %s\nwant drift %q, memory %q, data %q", stdout, test.drift, test.memory, test.note)
+			}
+		})
+	}
+	_, stdout, _ := typed(t, durable.env, "doctor", "-json", "-admin", durable.admin, "-config", file(t, held))
+	if strings.Contains(stdout, "client_hold") {
+		t.Errorf("doctor warns of what needs a durable store, though there is one: %s", stdout)
+	}
+}
+
+// Nor does it matter what a hidden secret must look like: a key of the store, an
+// address.
+func TestDoctorOfHiddenKeysAndAddresses(t *testing.T) {
+	const hidden = "store: {kind: sqlite, path: /d, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}\nalerts: [{name: ops, webhook: {url: 'https://hook.test/hush'}}]\n"
+	p := healthy(t, hidden)
+	code, stdout, _ := typed(t, p.env, "doctor", "-json", "-admin", p.admin)
+	if got := ids(t, stdout); code != OK || got["proxy.other_config"] != "" || got["config.fault"] != "" || got["proxy.memory"] != "" {
+		t.Errorf("doctor = %d %s", code, stdout)
+	}
+	_, stdout, _ = typed(t, p.env, "doctor", "-json", "-admin", p.admin, "-config", p.file)
+	if got := ids(t, stdout); got["proxy.data"] != "note" {
+		t.Errorf("doctor of a file without the store = %s", stdout)
+	}
+	name := file(t, "store: {kind: sqlite, path: /d, key: '${STORE_KEY}'}\nalerts: [{name: ops, webhook: {url: '${HOOK}'}}]\n")
+	_, stdout, _ = typed(t, p.env, "doctor", "-json", "-admin", p.admin, "-config", name)
+	if got := ids(t, stdout); got["config.unset"] != "note" || got["config.fault"] != "" {
+		t.Errorf("doctor of a file with variables = %s", stdout)
+	}
+}
+
 // A variable that only the running proxy has is no fault of its file.
 func TestDoctorWithoutAVariable(t *testing.T) {
 	p := healthy(t, secrets)

@@ -31,6 +31,7 @@ type explanation struct {
 	Keyed       bool
 	KeyHonoured bool   `json:"key_honoured"`
 	KeyWhy      string `json:"key_why"`
+	Lasting     bool
 	Safe        string
 	SafeWhy     string `json:"safe_why"`
 	Switch      string
@@ -61,12 +62,19 @@ type wouldLead struct {
 
 	WaitMS   int64 `json:"wait_ms"`
 	Attempts int
-	AfterMS  int64 `json:"after_ms"`
-	InTheEnd struct {
-		Status                   int
-		Reason, Executed, Advice string
-		Cut                      bool
-	} `json:"in_the_end"`
+	AfterMS  int64  `json:"after_ms"`
+	InTheEnd ending `json:"in_the_end"`
+	LetGo    *struct {
+		ending
+		AfterMS int64 `json:"after_ms"`
+	} `json:"let_go"`
+}
+
+// ending is an answer to the client.
+type ending struct {
+	Status                   int
+	Reason, Executed, Advice string
+	Cut                      bool
 }
 
 // Explain says what would become of a call, by a configuration or on a running
@@ -74,7 +82,7 @@ type wouldLead struct {
 func Explain(args []string, env Env) int {
 	f := newFlags("explain", env)
 	r := f.remote()
-	f.Lookup("config").Usage = "the configuration `file` to explain by; without it the built-in one. With -admin only the admin token comes from it"
+	f.Lookup("config").Usage = "the configuration `file` to explain by; without it the built-in one. What serve gets by flags (-data, -route, -upgrade) is not in it: -admin knows. With -admin only the admin token comes from it"
 	f.Lookup("admin").Usage = "ask the running proxy whose admin listener has this `address` instead"
 	q := Question{}
 	f.StringVar(&q.Method, "X", "", "the `method`; GET without it, POST with -d")
@@ -264,23 +272,37 @@ func (o *wouldLead) next() string {
 		return "retry in " + span(o.WaitMS) + bracket(o.Basis)
 	case "deliver":
 		return "done"
+	case "park":
+		return "park for " + span(o.WaitMS) + bracket(o.Why)
 	}
 	return o.Why
 }
 
 // end is what the client gets.
 func (o *wouldLead) end() string {
-	text := fmt.Sprint(o.InTheEnd.Status)
-	switch {
-	case o.InTheEnd.Cut:
-		text += ", then cut off"
-	case o.InTheEnd.Reason != "":
-		text += " " + o.InTheEnd.Reason + ", " + o.InTheEnd.Advice
+	text := o.InTheEnd.String()
+	if o.LetGo != nil {
+		after := "at once"
+		if o.LetGo.AfterMS > 0 {
+			after = "after " + span(o.LetGo.AfterMS)
+		}
+		text = fmt.Sprintf("%s, %s; the call: %s", o.LetGo.ending, after, text)
 	}
 	if o.Attempts > 1 {
 		text += fmt.Sprintf("; %d attempts, %s", o.Attempts, span(o.AfterMS))
 	}
 	return text
+}
+
+// String is the answer in a line.
+func (e ending) String() string {
+	switch {
+	case e.Cut:
+		return fmt.Sprintf("%d, then cut off", e.Status)
+	case e.Reason != "":
+		return fmt.Sprintf("%d %s, %s", e.Status, e.Reason, e.Advice)
+	}
+	return fmt.Sprint(e.Status)
 }
 
 func bracket(s string) string {

@@ -99,6 +99,31 @@ func TestExplainEgressText(t *testing.T) {
 	}
 }
 
+// What is parked, and who is let go before the end, in words.
+func TestExplainTextOfDurableCalls(t *testing.T) {
+	parked := proxy.Ending{Status: 202, Reason: "parked", Executed: "maybe", Advice: "check"}
+	failed := proxy.Ending{Status: 503, Reason: "attempts_exhausted", Executed: "no", Advice: "repeat"}
+	explain := func(e *Env) {
+		e.Explain = func(*config.Config, Question) (any, error) {
+			return proxy.Explanation{Outcomes: []proxy.WouldLeadTo{
+				{Outcome: "a", Next: "park", Why: "retry_after_too_long", WaitMS: 3_600_000, Attempts: 1, InTheEnd: parked},
+				{Outcome: "b", Next: "retry", Why: "status_503", WaitMS: 1000, Attempts: 4, AfterMS: 7000, InTheEnd: failed, LetGo: &proxy.LetGo{AfterMS: 2000, Ending: parked}},
+				{Outcome: "c", Next: "deliver", Why: "ok", Attempts: 1, InTheEnd: proxy.Ending{Status: 200}, LetGo: &proxy.LetGo{Ending: parked}},
+			}}, nil
+		}
+	}
+	_, stdout, _ := typed(t, explain, "explain", "http://a.test/")
+	for _, want := range []string{
+		"park for 1h0m (retry_after_too_long)  202 parked, check\n",
+		"retry in 1s                           202 parked, check, after 2s; the call: 503 attempts_exhausted, repeat; 4 attempts, 7s\n",
+		"done                                  202 parked, check, at once; the call: 200\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("explain lacks %q:\n%s", want, stdout)
+		}
+	}
+}
+
 func TestExplainArguments(t *testing.T) {
 	body := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(body, []byte("from a file"), 0o600); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/idempotency"
+	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/policy"
 )
@@ -62,7 +65,7 @@ func rememberedCalls() []*attempt.Summary {
 			Labels: attempt.Labels{Shop: "e"}, Host: "plain.test:80", Path: "/", Attempts: atExit(reason, said), Started: began.Add(-time.Hour), Duration: 7 * time.Second,
 		}
 	}
-	return []*attempt.Summary{
+	all := []*attempt.Summary{
 		failed("e407", "egress_auth", "the egress proxy answered 407"),
 		failed("e403", "egress_denied", "the egress proxy answered 403"),
 		failed("e000", "egress_unreachable", "connection refused"),
@@ -93,6 +96,12 @@ func rememberedCalls() []*attempt.Summary {
 		{ID: "ee55", Mode: "forward", State: "done", Result: "cancelled", Reason: "client_gone", Status: 499, Method: "GET", Host: "a.test:80", Started: began, Duration: time.Second},
 		{ID: "dd44", Mode: "forward", State: "done", Result: "rejected", Reason: "destination_denied", Detail: "no way", Status: 403, Method: "GET", Host: "10.0.0.1:80", Started: began},
 	}
+	for _, c := range all {
+		if c.State == "done" {
+			c.Ended = c.Started.Add(c.Duration)
+		}
+	}
+	return all
 }
 
 // running is the admin listener of a running proxy; sw is its switch.
@@ -100,13 +109,14 @@ func running(t *testing.T, sw *admin.Switch, notReady string) string {
 	t.Helper()
 	server := httptest.NewServer(admin.New(admin.Deps{
 		Calls: rememberedCalls,
-		Call: func(id string) *attempt.Summary {
-			for _, c := range rememberedCalls() {
-				if c.ID == id {
-					return c
-				}
+		Find: func(ctx context.Context, q journal.Query) ([]*attempt.Summary, string, error) {
+			return journal.Look(ctx, nil, q, rememberedCalls(), began)
+		},
+		Records: func(_ context.Context, hash string) ([]idempotency.Record, error) {
+			if hash != "ad370ed99b189921" {
+				return nil, nil
 			}
-			return nil
+			return []idempotency.Record{{State: idempotency.StateDone, Reason: "ok", Executed: classify.ExecutedYes, Owner: "aa11", Expires: began.Add(24 * time.Hour)}}, nil
 		},
 		Gates:  func() []limiter.HostView { return nil },
 		Shops:  func() []breaker.ShopStatus { return nil },

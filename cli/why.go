@@ -1,18 +1,19 @@
 package cli
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"retryproxy/idempotency"
 )
 
-// Why tells what became of a call, one sentence for each decision. A key names
-// all calls that were made with it.
+// Why tells what became of a call, one sentence for each decision: of one call by
+// its id, of all that was done under a key, of what said a text.
 func Why(args []string, env Env) int {
 	f := newFlags("why", env)
 	r := f.remote()
@@ -24,39 +25,80 @@ func Why(args []string, env Env) int {
 	if err != nil {
 		return env.failed(err)
 	}
-	calls, err := c.find(rest[0])
+	s, err := c.find(rest[0])
 	if err != nil {
 		return env.failed(err)
 	}
-	for i := range calls {
-		if i > 0 {
-			fmt.Fprintln(env.Stdout)
-		}
-		calls[i].tell(plain{env.Stdout})
-	}
+	s.tell(plain{env.Stdout}, time.Now())
 	return OK
 }
 
-// find looks for a call by its id, then by its key, of which the proxy shows a
-// hash only.
-func (c *client) find(name string) ([]call, error) {
+// mostTold is how many calls of a key or a text are asked for.
+const mostTold = 200
+
+// find looks for a call by its id, then by its key, of which only the hash is
+// sent, then by a text.
+func (c *client) find(name string) (*story, error) {
 	var one call
 	err := c.get("/api/v1/calls/"+url.PathEscape(name), &one)
 	if err == nil {
-		return []call{one}, nil
+		return c.around(&one)
 	}
 	if !errors.Is(err, errNotFound) {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(name))
-	var all []call
-	if err := c.get("/api/v1/calls?key="+hex.EncodeToString(sum[:8]), &all); err != nil {
+	s := &story{asked: name}
+	hashes := []string{idempotency.KeyHash(name)}
+	if isHash(name) {
+		hashes = append(hashes, name)
+	}
+	for _, hash := range hashes {
+		if err := c.list(s, "key_hash", hash); err != nil || len(s.calls) > 0 {
+			return c.settled(s, err)
+		}
+	}
+	err = c.list(s, "text", name)
+	switch {
+	case errors.Is(err, errBadRequest): // no word, or no history to look into
+		return nil, fmt.Errorf("%w: no call in progress or remembered has this id or key (%w)", errNotFound, err)
+	case err != nil:
+		return nil, err
+	case len(s.calls) == 0:
+		return nil, fmt.Errorf("%w: no call in progress or remembered has this id or key, or said this text", errNotFound)
+	case s.sameKey():
+		return c.around(&s.calls[0])
+	}
+	return s, nil
+}
+
+// around gives the story that a call belongs to: that of its key.
+func (c *client) around(one *call) (*story, error) {
+	s := &story{asked: one.ID}
+	if one.KeyHash == "" {
+		s.calls = []call{*one}
+		return s, nil
+	}
+	return c.settled(s, c.list(s, "key_hash", one.KeyHash))
+}
+
+// list fills a story with the newest calls that are asked for.
+func (c *client) list(s *story, name, value string) (err error) {
+	query := url.Values{name: {value}, "limit": {strconv.Itoa(mostTold)}}
+	s.more, err = c.page("/api/v1/calls?"+query.Encode(), &s.calls)
+	return err
+}
+
+// settled adds what is known under the key of the newest call now.
+func (c *client) settled(s *story, err error) (*story, error) {
+	if err != nil || len(s.calls) == 0 {
+		return s, err
+	}
+	var one struct{ Records []record }
+	if err := c.get("/api/v1/calls/"+url.PathEscape(s.calls[0].ID), &one); err != nil && !errors.Is(err, errNotFound) {
 		return nil, err
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: no call in progress or remembered has this id or key", errNotFound)
-	}
-	return all, nil
+	s.records = one.Records
+	return s, nil
 }
 
 // tell prints the whole story of a call.
@@ -68,13 +110,22 @@ func (k *call) tell(w io.Writer) {
 	}
 	for rest := k.Attempts; len(rest) > 0; {
 		n := alike(rest)
-		fmt.Fprintf(w, "  %s  %s\n", rest[0].Started.Local().Format("15:04:05.000"), sentence(rest[:n]))
+		fmt.Fprintf(w, "  %s  %s\n", clock(rest[0].Started, k.Started), sentence(rest[:n]))
 		rest = rest[n:]
 	}
 	fmt.Fprintf(w, "  %s\n", k.end())
 	if text := k.remedy(); text != "" {
 		fmt.Fprintf(w, "  %s\n", text)
 	}
+}
+
+// clock is a time of day, with its date where that is not the day of the call.
+func clock(t, call time.Time) string {
+	t = t.Local()
+	if t.Format(time.DateOnly) != call.Local().Format(time.DateOnly) {
+		return t.Format("2006-01-02 15:04:05.000")
+	}
+	return t.Format("15:04:05.000")
 }
 
 // circumstances say whose call it is and by which rules it lives.
@@ -87,13 +138,14 @@ func (k *call) circumstances() []string {
 		{"task type", k.Labels.TaskType},
 		{"user", k.User},
 		{"client", k.Client},
+		{"client request id", k.ClientID},
 		{"key hash", k.KeyHash},
 	} {
 		if c[1] != "" {
 			list = append(list, c[0]+" "+c[1])
 		}
 	}
-	return append(list, "started "+k.Started.Local().Format(time.DateTime))
+	return append(list, "started "+k.Started.Local().Format("2006-01-02 15:04:05 -07:00"))
 }
 
 // sentence tells attempts that are alike, mostly one, and what they meant.
@@ -116,10 +168,31 @@ func sentence(alike []tried) string {
 		fmt.Fprintf(&b, " went to %s and brought %s in %s: ", a.Host, a.outcome(), took)
 	}
 	b.WriteString(a.meaning())
+	b.WriteString(upstreamIDs(alike))
 	if a.RetryAfterMS > 0 {
 		fmt.Fprintf(&b, " It asked for %s of rest.", span(a.RetryAfterMS))
 	}
 	return b.String()
+}
+
+// mostIDs is how many request ids are printed for attempts that are alike.
+const mostIDs = 3
+
+// upstreamIDs names what the upstream called the requests.
+func upstreamIDs(alike []tried) string {
+	var ids []string
+	for i := range alike {
+		if alike[i].UpstreamID != "" {
+			ids = append(ids, alike[i].UpstreamID)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return ""
+	case len(ids) > mostIDs:
+		ids = append(ids[:mostIDs], "…")
+	}
+	return " Upstream request id " + strings.Join(ids, ", ") + "."
 }
 
 // meaning is what the outcome says about a repeat.
@@ -138,7 +211,7 @@ func (a *tried) meaning() string {
 // alike is how many attempts from the first on differ in their times only.
 func alike(list []tried) int {
 	what := func(t tried) tried {
-		t.N, t.Started, t.DurationMS, t.DelayMS, t.Cause = 0, time.Time{}, 0, 0, ""
+		t.N, t.Started, t.DurationMS, t.DelayMS, t.Cause, t.UpstreamID = 0, time.Time{}, 0, 0, "", ""
 		return t
 	}
 	n := 1

@@ -40,6 +40,7 @@ var reasons = map[string]string{
 	"deadline_exceeded":    "the time for the call ran out",
 	"retries_off":          "retries are switched off",
 	"shutting_down":        "the proxy was shutting down",
+	"parked":               "the call goes on without its client",
 	"bad_request":          "the request was not valid",
 	"header_too_large":     "the request header was too large",
 	"auth_required":        "credentials were missing or wrong",

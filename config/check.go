@@ -13,6 +13,7 @@ import (
 // checker collects what is out of bounds.
 type checker struct {
 	source   source
+	keep     time.Duration // of dead letters
 	problems []Problem
 }
 
@@ -55,7 +56,7 @@ const most = 1_000_000_000
 
 // check returns every value that is out of bounds.
 func (c *Config) check() []Problem {
-	k := &checker{source: c.source}
+	k := &checker{source: c.source, keep: c.DeadLetters.Keep}
 	if !isInstance(c.Instance) {
 		k.fail("instance", "%q must be a letter followed by letters, digits or any of !#$%%&'*+-.^_`|~, at most 64", shorten(c.Instance))
 	}
@@ -79,6 +80,7 @@ func (c *Config) check() []Problem {
 	k.breakers(&c.Breakers)
 	k.store(&c.Store)
 	k.idempotency(&c.Idempotency)
+	k.deadLetters(&c.DeadLetters)
 	between(k, "history.calls", c.History.Calls, 1, most)
 	k.alerts(c)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
@@ -130,6 +132,13 @@ func (c *checker) breakers(b *Breakers) {
 func (c *checker) idempotency(i *Idempotency) {
 	c.above("idempotency.ttl", i.TTL)
 	between(c, "idempotency.entries", i.Entries, 1, most)
+}
+
+func (c *checker) deadLetters(d *DeadLetters) {
+	if d.Keep < leastKeep {
+		c.fail("dead_letters.keep", "%s is below %s", durationText(d.Keep), durationText(leastKeep))
+	}
+	between(c, "dead_letters.max", d.Max, 1, most)
 }
 
 // store checks where records are kept. Redis is a kind of a later version.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"retryproxy/classify"
+	"retryproxy/idempotency"
 )
 
 // policies checks each policy, `default` first: what is wrong there is not
@@ -20,7 +21,7 @@ func (c *checker) policies(list Policies) {
 		c.unique(names, list[i].Name, path+".name")
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		path, own := policyPath(&list[i], i), &checker{source: c.source}
+		path, own := policyPath(&list[i], i), &checker{source: c.source, keep: c.keep}
 		own.policy(path, &list[i])
 		for _, q := range own.problems {
 			same := strings.TrimPrefix(q.Path, path) + q.Rule
@@ -74,7 +75,30 @@ func (c *checker) policy(path string, p *Policy) {
 			c.fail(fmt.Sprintf("%s.fingerprint_ignore[%d]", path, i), "a name is empty")
 		}
 	}
+	c.redrive(path+".redrive", p.Redrive)
 	between(c, path+".priority", p.Priority, 0, 100)
+}
+
+const (
+	leastKeep    = time.Hour            // of a dead letter: a person has to see it
+	leastRedrive = time.Minute          // what fails for good must not be hammered
+	mostRedrives = idempotency.RunsLast // so many runs a record surely remembers
+)
+
+// redrive checks when dead letters are tried again: not when they are gone.
+func (c *checker) redrive(path string, list []time.Duration) {
+	if len(list) > mostRedrives {
+		c.fail(path, "has %d entries, at most %d are possible", len(list), mostRedrives)
+	}
+	for i, after := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case after < leastRedrive:
+			c.fail(at, "%s is below %s", durationText(after), durationText(leastRedrive))
+		case after >= c.keep && c.keep >= leastKeep:
+			c.fail(at, "%s is not below dead_letters.keep %s: the letter would be gone", durationText(after), durationText(c.keep))
+		}
+	}
 }
 
 // delays checks what backoff needs to be sane.

@@ -39,6 +39,7 @@ type Config struct {
 	Limits         Limits          `key:"limits"`
 	Store          Store           `key:"store"`
 	History        History         `key:"history"`
+	DeadLetters    DeadLetters     `key:"dead_letters"`
 	Admin          Admin           `key:"admin"`
 	Alerts         []Alert         `key:"alerts"`
 	Drain          time.Duration   `key:"drain"`
@@ -233,6 +234,12 @@ func (s *Store) Keys() *seal.Keys {
 type History struct {
 	Keep  time.Duration `key:"keep"`
 	Calls int           `key:"calls"` // at most, the newest
+}
+
+// DeadLetters is how long calls that were given up are kept for a person.
+type DeadLetters struct {
+	Keep time.Duration `key:"keep"`
+	Max  int           `key:"max"` // the oldest beyond it go
 }
 
 // Admin guards the admin listener.

@@ -19,7 +19,9 @@ import (
 type decoder struct {
 	getenv   func(string) string
 	readFile func(string) ([]byte, error)
-	lines    map[string]int // of every path in the document
+	standIn  string          // see Options
+	lines    map[string]int  // of every path in the document
+	unknown  map[string]bool // paths of values with standIn in them
 	problems []Problem
 }
 
@@ -201,6 +203,7 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value) bool {
 	text, tag, err := d.expand(n)
 	if err == nil {
 		err = d.set(text, tag, v)
+		d.unknown[path] = d.standIn != "" && strings.Contains(text, d.standIn)
 	}
 	if want, ok := errors.AsType[wantError](err); ok {
 		err = fmt.Errorf("%w, not %q", want, shorten(text))

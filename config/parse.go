@@ -18,6 +18,9 @@ type Options struct {
 	// Adjust is applied between the file and the checks: command-line flags, which
 	// it names with SetByFlag. May be nil.
 	Adjust func(*Config)
+	// StandIn is in the place of secrets that are not known: what is wrong with a
+	// value that has it in it is not told. Empty: all are known.
+	StandIn string
 }
 
 // Problem is one fault of a configuration.
@@ -69,7 +72,8 @@ func Parse(name string, data []byte, opt Options) (*Config, error) {
 		opt.Adjust(c)
 	}
 	c.complete(d)
-	if err := c.join(append(d.problems, without(c.check(), d.problems)...)); err != nil {
+	known := slices.DeleteFunc(c.check(), func(p Problem) bool { return d.unknown[p.Path] })
+	if err := c.join(append(d.problems, without(known, d.problems)...)); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -83,7 +87,7 @@ func without(bounds, unread []Problem) []Problem {
 }
 
 func newDecoder(opt Options) *decoder {
-	d := &decoder{getenv: opt.Getenv, readFile: opt.ReadFile, lines: map[string]int{}}
+	d := &decoder{getenv: opt.Getenv, readFile: opt.ReadFile, standIn: opt.StandIn, lines: map[string]int{}, unknown: map[string]bool{}}
 	if d.getenv == nil {
 		d.getenv = os.Getenv
 	}
@@ -144,8 +148,21 @@ func (c *Config) Fault(path string, err error) error {
 // command-line flag, so that its faults are told as the flag's.
 func (c *Config) SetByFlag(path, flag string) { c.source.flags[path] = flag }
 
-// Given says whether the file itself has a value at path.
-func (c *Config) Given(path string) bool { return c.source.lines[path] > 0 }
+// KeepIn makes the store a durable one in a directory, as -data does: memory gives
+// way to it, said or not, and a path of the file's own stays. Empty changes nothing.
+func (c *Config) KeepIn(dir string) {
+	if dir == "" || c.Store.Kind != "memory" {
+		return
+	}
+	c.Store.Kind, c.Store.Path = "sqlite", cmp.Or(c.Store.Path, dir)
+	c.SetByFlag("store.kind", "-data")
+	c.SetByFlag("store.path", "-data")
+}
+
+// Overruled says whether the file itself has a value at path that gave way to a flag.
+func (c *Config) Overruled(path string) bool {
+	return c.source.lines[path] > 0 && c.source.flag(path) != ""
+}
 
 // flag is the flag that set path, or what it is in; empty: none.
 func (s source) flag(path string) string {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -381,7 +382,7 @@ func TestLater(t *testing.T) {
 	for _, text := range []string{
 		"store: {url: 'redis://x'}",
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
-		"retry_policies: [{redrive: [1h]}]", "retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
+		"retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
 		"retry_policies: [{match: {operation: a}}]",
 		"slots: {retry_share: 0.5}", "slots: {backlog_share: 0.5}", "slots: {ramp: 1s}",
 	} {
@@ -575,5 +576,23 @@ func TestMethodsAreInUpperCase(t *testing.T) {
 func TestUpgradeMayNameAPort(t *testing.T) {
 	if got := parse(t, "upgrade_to_https: ['*.a.test:8443']\n").UpgradeToHTTPS; !cmp.Equal(got, []string{"*.a.test:8443"}) {
 		t.Errorf("upgrade_to_https = %q, want the pattern with its port", got)
+	}
+}
+
+// A policy without a redrive of its own has that of default.
+func TestRedrive(t *testing.T) {
+	c := parse(t, "retry_policies: [{name: a}, {name: b, redrive: []}, {name: default, redrive: [1h, 7200]}]\ndead_letters: {keep: 7d, max: 5}")
+	set, err := c.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hours := []time.Duration{time.Hour, 2 * time.Hour}
+	for name, want := range map[string][]time.Duration{"a": hours, "b": {}, "default": hours} {
+		if got := set.Named(name).Redrive; !slices.Equal(got, want) {
+			t.Errorf("redrive of %s = %v, want %v", name, got, want)
+		}
+	}
+	if want := (DeadLetters{Keep: 7 * 24 * time.Hour, Max: 5}); c.DeadLetters != want {
+		t.Errorf("dead_letters = %v, want %v", c.DeadLetters, want)
 	}
 }

@@ -50,12 +50,12 @@ type Policy struct {
 	OnPark      int      `key:"on_park"`    // 202, 503
 	Preset      string   `key:"preset,later"`
 
-	ForwardHeaders    []string `key:"forward_headers"`
-	FingerprintIgnore []string `key:"fingerprint_ignore"`
-	DeadLetter        string   `key:"dead_letter"` // none, unsafe, all
-	Redrive           []any    `key:"redrive,later"`
-	Priority          int      `key:"priority"`
-	Variants          []any    `key:"variants,later"`
+	ForwardHeaders    []string        `key:"forward_headers"`
+	FingerprintIgnore []string        `key:"fingerprint_ignore"`
+	DeadLetter        string          `key:"dead_letter"` // none, unsafe, all
+	Redrive           []time.Duration `key:"redrive"`     // after how long a dead letter is tried again, time by time
+	Priority          int             `key:"priority"`
+	Variants          []any           `key:"variants,later"`
 
 	index             int  // in the file; builtin outside it
 	forwardHeadersSet bool // the operator named other headers than the built-in ones
@@ -156,7 +156,7 @@ func (p *Policy) build() *policy.Policy {
 		HonourRetryAfter: p.HonourRetryAfter, RetryAfterCap: p.RetryAfterCap, RetryAfterOverCap: p.RetryAfterOverCap,
 		Safe: p.Safe, SafeMethods: p.SafeMethods, OnUnknown: p.OnUnknown, OnOpen: p.OnOpen, OnPark: p.OnPark,
 		Preset: p.Preset, ForwardHeaders: p.ForwardHeaders, ForwardHeadersSet: p.forwardHeadersSet,
-		FingerprintIgnore: p.FingerprintIgnore, DeadLetter: p.DeadLetter, Priority: p.Priority,
+		FingerprintIgnore: p.FingerprintIgnore, DeadLetter: p.DeadLetter, Redrive: p.Redrive, Priority: p.Priority,
 	}
 }
 

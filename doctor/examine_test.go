@@ -171,6 +171,7 @@ func proxyCases() []findingCase {
 		{"proxy.other_config", well, r(func(r *Running) { r.Unexamined = true })},
 		{"proxy.drift", well, r(func(r *Running) { r.Drift = []string{"retry_limits", "shops"} })},
 		{"proxy.memory", well, func(f *Facts) { f.Setup.Store, f.Running.Records = "memory", 12 }},
+		{"proxy.data", well, func(f *Facts) { f.Setup.Kept = "/var/lib/retryproxy" }},
 		{"proxy.disk", well, r(func(r *Running) { r.SpoolFree = 5 << 20 })},
 	}
 }

@@ -59,6 +59,7 @@ type Setup struct {
 	Allowed   []string // destinations.allow
 	Clients   []string // clients.allow
 	Store     string   // kind
+	Kept      string   // directory that the running proxy got by -data; empty: none, or the file names it as well
 	Deny      bool     // egress_default
 	BareShops []string // of the table, without an egress of their own
 	BodyDir   string

@@ -121,6 +121,11 @@ func inForce(f *Facts) []Finding {
 		"proxy.memory", groupProxy, Note, "keys are kept in memory: " + keysLost(r.Records), "",
 		[]Fix{toRun("retryproxy calls -state waiting   # before a restart: should be empty")},
 	})
+	add(f.Setup.Kept != "", Finding{
+		"proxy.data", groupProxy, Note, "keyed calls are kept in " + f.Setup.Kept + " because it was started with -data: the file names no store",
+		"A start without it knows nothing of them.",
+		[]Fix{inConfig("store: {kind: sqlite, path: %q}", f.Setup.Kept)},
+	})
 	return out
 }
 

@@ -31,6 +31,7 @@ type World struct {
 	Told       bool     // Config is what the running proxy told
 	Unset      []string // variables that File names and Getenv lacks, though the running proxy has them
 	Hidden     []string // egress rules whose credentials are not known
+	Kept       string   // where the running proxy keeps calls though File names no store; empty: nowhere
 	Unexamined bool     // the running proxy has another configuration than Config
 	Proxy      string   // where to call the proxy, host:port
 	Names      []string // further names of the machine it runs on
@@ -87,7 +88,7 @@ func (w *World) setup() Setup {
 	s := Setup{
 		File: w.File, Told: w.Told, Faults: w.Faults, Unset: w.Unset, Retries: configured(c), Hosts: c.Listen.Hosts, Ports: c.Destinations.ConnectPorts, Warnings: c.Warnings(), Listen: []string{c.Listen.Proxy}, Proxy: w.Proxy,
 		Names: w.Names, Local: localAddresses(), Users: len(c.Clients.Users) > 0, Upstreams: upstreams(c),
-		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Allowed: c.Destinations.Allow, Store: c.Store.Kind, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
+		Intercept: c.Intercept.Hosts, Upgrade: c.UpgradeToHTTPS, Allowed: c.Destinations.Allow, Store: c.Store.Kind, Kept: w.Kept, Deny: w.Egress.Deny, BodyDir: c.Body.Dir,
 	}
 	for _, l := range c.Listeners {
 		s.Listen = append(s.Listen, l.Addr)

@@ -11,13 +11,15 @@ import (
 func Admit(rec *Record, c Claim, now time.Time) Begun {
 	switch {
 	case rec == nil:
-		return Begun{Fresh, started(Record{Created: now}, c, now)}
+		return Begun{Result: Fresh, Record: started(Record{Created: now}, c, now)}
+	case rec.Expired(now) && rec.State == StateInDoubt && !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
+		return Begun{Result: Fresh, Record: started(*rec, c, now), Letter: true} // nobody settled it: what happened is not forgotten
 	case rec.Expired(now):
-		return Begun{Fresh, started(Record{Created: now, Version: rec.Version}, c, now)}
+		return Begun{Result: Fresh, Record: started(Record{Created: now, Version: rec.Version}, c, now)}
 	case rec.State.Vacant():
 		return reopen(rec, c, now)
 	}
-	return Begun{holds(rec, c), *rec}.guarded()
+	return Begun{Result: holds(rec, c), Record: *rec}.guarded()
 }
 
 // holds is what a record that may not run again says to a claim.
@@ -42,15 +44,15 @@ func holds(rec *Record, c Claim) Result {
 func reopen(rec *Record, c Claim, now time.Time) Begun {
 	switch {
 	case rec.Released() && rec.otherCredentials(c):
-		return Begun{Fresh, started(Record{Created: now, Version: rec.Version, ClientCount: rec.NextCount()}, c, now)}
+		return Begun{Result: Fresh, Record: started(Record{Created: now, Version: rec.Version, ClientCount: rec.NextCount()}, c, now)}
 	case rec.Released() && rec.Fingerprint != c.Fingerprint:
 		again := *rec
 		again.Receipt = "" // whoever has the old one asks about another request
-		return Begun{Fresh, started(again, c, now)}
+		return Begun{Result: Fresh, Record: started(again, c, now)}
 	case !rec.otherCredentials(c) && rec.Fingerprint == c.Fingerprint:
-		return Begun{Fresh, started(*rec, c, now)}
+		return Begun{Result: Fresh, Record: started(*rec, c, now), Letter: rec.State == StateDead}
 	}
-	return Begun{holds(rec, c), *rec}.guarded()
+	return Begun{Result: holds(rec, c), Record: *rec}.guarded()
 }
 
 // guarded hides the record from a claim with other credentials.

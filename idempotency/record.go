@@ -65,7 +65,7 @@ const (
 	HistoryFirst = 4  // attempts kept from the start
 	HistoryLast  = 28 // attempts kept from the end
 	RunsFirst    = 4  // runs kept from the start
-	RunsLast     = 12 // runs kept from the end
+	RunsLast     = 16 // runs kept from the end: no fewer than a policy's redrive may have entries
 	NotesKept    = 16 // notes kept from the end
 )
 
@@ -126,6 +126,12 @@ func (a *Answer) Size() int64 {
 // again. A call that is not over never expires.
 func (r *Record) Expired(now time.Time) bool {
 	return r.State.Ended() && !now.Before(r.Expires)
+}
+
+// Gone says that the record has outlived its time at now for a move to another
+// state: a doubt that nobody settled still becomes a plain letter.
+func (r *Record) Gone(to State, now time.Time) bool {
+	return r.Expired(now) && (r.State != StateInDoubt || to != StateDead)
 }
 
 // Released says that the key is as good as unused: the last run ended without

@@ -97,7 +97,7 @@ func TestAdmitOnAnExpiredRecordKeepsOnlyItsVersion(t *testing.T) {
 		Created: now, Updated: now, TTL: time.Minute, Runs: []Run{{CallID: "call-2", Started: now, First: 1}},
 	}
 	got := Admit(&rec, c, now)
-	if diff := cmp.Diff(Begun{Fresh, want}, got); diff != "" {
+	if diff := cmp.Diff(Begun{Result: Fresh, Record: want}, got); diff != "" {
 		t.Errorf("Admit differs (-want +got):\n%s", diff)
 	}
 }

@@ -86,6 +86,7 @@ func (r Result) String() string { return resultNames[r] }
 type Begun struct {
 	Result Result
 	Record Record
+	Letter bool // Fresh: the same call was given up before, and is a dead letter until it ends
 }
 
 // Change is what Advance applies, plain data. Zero fields change nothing,
@@ -138,8 +139,8 @@ type Store interface {
 	// function Bury computes it. Errors: ErrConflict (the key is in use), ErrFull,
 	// ErrUnavailable.
 	Bury(ctx context.Context, c Claim, ch Change) (Record, error)
-	// List finds records, the latest changed first, without their answers, and says
-	// where to go on: empty, that was all. Those whose time is over may be missing. Errors: ErrUnavailable, ErrCursor.
+	// List finds records, the latest changed first unless Query.Oldest says otherwise,
+	// without their answers, and says where to go on: empty, that was all. Those whose time is over may be missing. Errors: ErrUnavailable, ErrCursor.
 	List(ctx context.Context, q Query) (found []Record, next string, err error)
 	// Due lists records whose NextAt has come, at most limit, the longest due first,
 	// and the time of the next one after now (zero: there is none). They are parked,
@@ -178,12 +179,14 @@ type Stats struct {
 type Query struct {
 	States                       []State
 	Receipt                      string
-	KeyHash                      string    // as KeyHash gives it
-	Host, Shop, TaskType, Reason string    // Host without a port: any port
-	Terms                        []uint64  // all of them
-	Since, Until                 time.Time // of the last change; Until is not included
-	After                        string    // where the list before this one ended
-	Limit                        int       // at most; 0: 100
+	KeyHash                      string // as KeyHash gives it
+	Host, Shop, TaskType, Reason string // Host without a port: any port
+	Executed                     []classify.Executed
+	Words                        [][]uint64 // of each at least one, among the record's Terms
+	Since, Until                 time.Time  // of the last change; Until is not included
+	Oldest                       bool       // the list begins with those that were changed first
+	After                        string     // where the list before this one ended
+	Limit                        int        // at most; 0: 100
 }
 
 // Wants says whether a record is asked for, whatever its place in the list.
@@ -192,7 +195,17 @@ func (q *Query) Wants(r *Record) bool {
 		is(q.Receipt, r.Receipt) && (q.KeyHash == "" || q.KeyHash == KeyHash(r.Key)) &&
 		(is(q.Host, r.Host) || q.Host == nameOf(r.Host)) && is(q.Shop, r.Labels.Shop) && is(q.TaskType, r.Labels.TaskType) && is(q.Reason, r.Reason) &&
 		(q.Since.IsZero() || !r.Updated.Before(q.Since)) && (q.Until.IsZero() || r.Updated.Before(q.Until)) &&
-		!slices.ContainsFunc(q.Terms, func(t uint64) bool { return !slices.Contains(r.Terms, t) })
+		(len(q.Executed) == 0 || slices.Contains(q.Executed, r.Executed)) && q.said(r.Terms)
+}
+
+// said says whether all words are among the terms.
+func (q *Query) said(terms []uint64) bool {
+	for _, word := range q.Words {
+		if !slices.ContainsFunc(word, func(h uint64) bool { return slices.Contains(terms, h) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func is(want, value string) bool { return want == "" || want == value }

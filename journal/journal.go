@@ -32,7 +32,13 @@ type Query struct {
 
 	Since, Until time.Time // by the end of the call, or now for one that has none: from, and before
 	Limit        int       // at most so many; 0: DefaultLimit
-	After        string    // goes on where Find said
+	After        string    // goes on behind the Entry with this Place
+}
+
+// Entry is a call that a Journal found.
+type Entry struct {
+	*attempt.Summary        // without its terms
+	Place            string // in the list
 }
 
 // Bounds of Query.Limit.
@@ -53,9 +59,9 @@ type Journal interface {
 	// them in memory. Errors: ErrUnavailable.
 	Note(ctx context.Context, calls []*attempt.Summary) error
 	// Find gives calls by the time they ended, the newest first, those that ended
-	// at once by the time they were noted. next, when it is not empty, is where
-	// Query.After goes on; then there may be more. Errors: ErrUnavailable, ErrCursor.
-	Find(ctx context.Context, q Query) (calls []*attempt.Summary, next string, err error)
+	// at once by the time they were noted, and says whether there are more than the
+	// limit. Errors: ErrUnavailable, ErrCursor.
+	Find(ctx context.Context, q Query) (found []Entry, more bool, err error)
 }
 
 // Wants says whether a call is among those that q wants. now is its end while it

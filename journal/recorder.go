@@ -55,28 +55,31 @@ func (r *Recorder) Add(s *attempt.Summary) {
 // Dropped is how many calls were dropped.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
-// Run hands calls on at each tick, and earlier when many wait, until ctx ends.
-// What came last is left to Flush.
-func (r *Recorder) Run(ctx context.Context, tick <-chan time.Time) {
-	full := r.queue
+// Run hands calls on until ctx ends: when after has fired, which is asked anew
+// whenever the first of some waits, and earlier when many wait. What came last is
+// left to Flush.
+func (r *Recorder) Run(ctx context.Context, after func() <-chan time.Time) {
+	var due <-chan time.Time // nil: nothing waits
+	queue := r.queue
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick:
+		case now := <-due:
 			r.take()
-			if full = nil; r.note(ctx) == nil {
-				full = r.queue
-			}
 			r.tell(now)
-		case s := <-full:
-			if r.batch = append(r.batch, s); len(r.batch) < enough {
+		case s := <-queue:
+			if r.batch = append(r.batch, s); len(r.batch) == 1 {
+				due = after()
+			}
+			if len(r.batch) < enough {
 				continue
 			}
 			r.take()
-			if r.note(ctx) != nil {
-				full = nil // until the next tick
-			}
+		}
+		due, queue = nil, r.queue
+		if r.note(ctx) != nil {
+			due, queue = after(), nil // until then they wait
 		}
 	}
 }

@@ -38,8 +38,8 @@ func (k *kept) Note(_ context.Context, calls []*attempt.Summary) error {
 	return nil
 }
 
-func (k *kept) Find(context.Context, Query) ([]*attempt.Summary, string, error) {
-	return nil, "", errors.New("not asked here")
+func (k *kept) Find(context.Context, Query) ([]Entry, bool, error) {
+	return nil, false, errors.New("not asked here")
 }
 
 func (k *kept) state() (ids []string, notes int) {
@@ -54,17 +54,15 @@ func (k *kept) becomes(ill error) {
 	k.ill = ill
 }
 
-// running runs a Recorder with a tick a second.
+// running runs a Recorder that waits a second for more.
 func running(t *testing.T, k *kept, lost func(int64)) *Recorder {
 	r := NewRecorder(k, lost)
-	tick := time.NewTicker(time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
-	done.Go(func() { r.Run(ctx, tick.C) })
+	done.Go(func() { r.Run(ctx, func() <-chan time.Time { return time.After(time.Second) }) })
 	t.Cleanup(func() {
 		cancel()
 		done.Wait()
-		tick.Stop()
 	})
 	return r
 }

@@ -38,7 +38,8 @@ type Policy struct {
 	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type
 	ForwardHeadersSet bool     // named by the operator, so the platform table does not override it
 	FingerprintIgnore []string
-	DeadLetter        string // none, unsafe, all
+	DeadLetter        string          // none, unsafe, all
+	Redrive           []time.Duration // after how long a dead letter is tried again, time by time; nil: never
 	Priority          int
 }
 

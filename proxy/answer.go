@@ -235,7 +235,7 @@ func (x *exchange) pass(t *tried) {
 		x.settleMarker(r)
 	}
 	rest := &relay{first: t.head, head: t.head, body: r.Body, whole: t.whole, left: r.Length, exchange: x}
-	if x.key != "" && !marked {
+	if (x.key != "" || x.mayBury()) && !marked {
 		rest.capture = make([]byte, 0, min(max(r.Length, 512), x.set.MaxResponse))
 		rest.limit = x.set.MaxResponse
 	}

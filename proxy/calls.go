@@ -65,6 +65,13 @@ func (r *registry) done(x *exchange, s *attempt.Summary) {
 	r.next = (r.next + 1) % recentCalls
 }
 
+// drop forgets a call that began nothing.
+func (r *registry) drop(x *exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, x)
+}
+
 // snapshot gives all calls at one moment, so that one that ends meanwhile is
 // not missed: those that ended, oldest first, and those in progress.
 func (r *registry) snapshot() (ended []*attempt.Summary, live []*exchange) {
@@ -165,6 +172,9 @@ func (x *exchange) finishHere() {
 // finish gives everything back and reports the call.
 func (x *exchange) finish() {
 	now := time.Now()
+	if x.sum.Terms == nil {
+		x.index() // it was refused before its content was read
+	}
 	x.release()
 	x.dropKept()
 	x.body.close()
@@ -188,7 +198,8 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.sum
-	s.State, s.Duration = stateDone, now.Sub(x.started)
+	s.State, s.Ended, s.Duration = stateDone, now, now.Sub(x.started)
+	x.indexAnswersLocked()
 	s.Overhead = max(s.Duration-x.away, 0)
 	s.Attempts, s.Previous, s.Waits = x.past, x.rec.Attempts, x.waits
 	s.Reason, s.Status, s.Bytes = x.outcome.decision.Reason, x.outcome.status, x.outcome.bytes

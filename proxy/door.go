@@ -12,6 +12,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
 	"retryproxy/policy"
+	"retryproxy/upstream"
 )
 
 // enter answers a call that may not come in, in the order in which a client
@@ -23,12 +24,12 @@ func (x *exchange) enter() *refusal {
 	if r := x.identify(); r != nil {
 		return r
 	}
-	if r := x.misnamed(); r != nil {
-		return r
-	}
-	if x.internal() {
+	switch named, answered := x.forUs(); {
+	case answered:
 		x.mode = "local"
 		return nil
+	case named: // it must not be looked for elsewhere
+		return refuse("bad_request", internalHost+" is this proxy itself, and answers to http:// at port 80 only")
 	}
 	if strings.HasPrefix(x.call.Request.Target, receiptPath) && x.call.Form != inbound.Authority {
 		return x.ownReceipt()
@@ -184,14 +185,14 @@ func orLabels(a, b attempt.Labels) attempt.Labels {
 	return a
 }
 
-// deniedBy turns an error of the access package into our answer.
+// deniedBy turns an error about client or destination into our answer.
 func (x *exchange) deniedBy(err error) *refusal {
 	switch {
-	case errors.Is(err, access.ErrLoop):
+	case errors.Is(err, access.ErrLoop), errors.Is(err, upstream.ErrLoop):
 		return refuse("loop", err.Error())
 	case errors.Is(err, access.ErrClient):
 		return refuse("client_denied", err.Error())
-	case errors.Is(err, access.ErrBadTarget):
+	case errors.Is(err, access.ErrBadTarget), errors.Is(err, upstream.ErrTarget):
 		return refuse("bad_request", err.Error())
 	}
 	return refuse("destination_denied", err.Error())

@@ -19,7 +19,7 @@ import (
 // lasts says whether a durable store keeps the call: it goes on whatever becomes
 // of its client and of this process. An upgrade ends with its client.
 func (x *exchange) lasts() bool {
-	return x.key != "" && x.p.Store.Durable() && x.upgrade() == ""
+	return x.key != "" && x.p.durable && x.upgrade() == ""
 }
 
 // keptRequest is the request as a durable store keeps it: what attempts are made
@@ -155,6 +155,9 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 	x.body = requestBody{kept: content, call: x.call}
 	defer x.finish()
 	r := x.placed(q)
+	if r == nil && len(q.Body) > 0 {
+		r = refuse("local_resource", "its body is larger than all that bodies may take (body.memory_total, body.disk_total)")
+	}
 	if r == nil {
 		r = x.chooseExits()
 	}
@@ -163,6 +166,7 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 	}
 	x.describe()
 	x.begun = time.Now()
+	x.index()
 	if r != nil {
 		x.cannotGoOn(r)
 		return
@@ -213,23 +217,30 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	if q == nil {
 		q = &idempotency.Request{Mode: "forward"}
 	}
+	x := p.exchangeOf(rec, q)
+	x.mu.Lock() // operators may look already
+	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
+	x.mu.Unlock()
+	x.note(rec.ID)
+	x.flight = p.Flights.Start(rec.ID, rec.Owner)
+	return x
+}
+
+// exchangeOf is an exchange for a kept request, without its client.
+func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request) *exchange {
 	x := p.newExchange(p.detachedCall(rec, q))
 	x.mu.Lock() // operators may look already
-	x.id, x.sum.ID, x.sum.Client, x.sum.Started = rec.Owner, rec.Owner, q.Client, rec.Created
+	x.sum.Client = q.Client
 	x.mu.Unlock()
-	x.rec, x.key, x.keyless, x.lasting, x.mode = *rec, rec.Key, rec.Keyless, true, q.Mode
-	x.flight = p.Flights.Start(rec.ID, rec.Owner)
+	x.rec, x.key, x.keyless, x.mode = *rec, rec.Key, rec.Keyless, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
 	return x
 }
 
 // placed fills the hops with the places that were settled when the call came.
 func (x *exchange) placed(q *idempotency.Request) *refusal {
-	switch {
-	case q == nil:
+	if q == nil {
 		return refuse("local_resource", "the request was not kept, so nothing can be sent")
-	case len(q.Body) > 0:
-		return refuse("local_resource", "its body is larger than all that bodies may take (body.memory_total, body.disk_total)")
 	}
 	for i, at := range append([]idempotency.Place{q.Place}, q.Others...) {
 		h, err := newHop(at.Scheme, at.Authority, at.Target)
@@ -312,6 +323,9 @@ func (x *exchange) retriesOf(run idempotency.Run) int {
 	before := x.rec
 	for len(before.History) > 0 && before.History.Last().N >= run.First {
 		before.History = before.History[:len(before.History)-1]
+	}
+	if run.Kind != idempotency.ByClient {
+		return max(x.policy.MaxRetries-x.earlier, -1)
 	}
 	budget := before.RetriesLeft(x.policy.MaxRetries, x.rec.ClientCount, x.policy.Deadline, run.Started)
 	return max(budget-x.earlier, -1) // the first of the earlier ones was no retry, the next one is

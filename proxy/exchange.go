@@ -61,6 +61,7 @@ type exchange struct {
 	handed   bool                      // another goroutine finishes it
 	leaving  bool                      // it goes on later: parked, or the next process goes on with it
 	asked    int                       // how often the store was asked about a run elsewhere
+	letter   bool                      // it was given up before, and is a dead letter
 	buried   bool                      // keyless: it is kept as a dead letter
 	lasting  bool                      // a durable store keeps all that it takes to go on
 	earlier  int                       // attempts of this run that an earlier process made
@@ -120,6 +121,7 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	r = x.readBody()
 	x.begun = time.Now()
 	x.away += x.begun.Sub(x.started) // the client's own time
+	x.index()
 	if r != nil {
 		x.refuse(r)
 		return
@@ -449,7 +451,7 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 	a.Status = t.status()
 	if t.Response != nil {
-		a.UpstreamID = t.Response.Fields.Get("X-Request-Id")
+		a.UpstreamID = upstreamID(t.Response.Fields)
 	}
 	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
 	x.reportExit(t, now)

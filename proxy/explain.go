@@ -26,8 +26,10 @@ type ExplainRequest struct {
 	URL    string // absolute, or a path for a route, or host:port for CONNECT
 	Fields message.Fields
 	Body   []byte
-	Client netip.Addr        // zero: loopback
-	Rates  map[string]string // of the token buckets by dimension, to be shown; may be nil
+	Client netip.Addr // zero: loopback
+	// Durable: the store is, so that keyed calls go on without their client.
+	Durable bool
+	Rates   map[string]string // of the token buckets by dimension, to be shown; may be nil
 }
 
 // Explanation says what would become of a call, and why. Times are in
@@ -50,6 +52,7 @@ type Explanation struct {
 	Keyed       bool          `json:"keyed"`
 	KeyHonoured bool          `json:"key_honoured"` // a repeat is safe because of the key
 	KeyWhy      string        `json:"key_why,omitempty"`
+	Lasting     bool          `json:"lasting"`        // it goes on without its client, and after a restart
 	Safe        string        `json:"safe,omitempty"` // why repeating is safe whatever happened; empty: it is not
 	SafeWhy     string        `json:"safe_why,omitempty"`
 	Switch      string        `json:"switch,omitempty"`
@@ -134,7 +137,7 @@ func Explain(set *Settings, sw *Switch, req ExplainRequest, now time.Time) (Expl
 	go func() { _, _ = client.Write(text) }() // ends with the pipe
 	front := inbound.Server{Handler: func(call *inbound.Call) {
 		call.Received = now
-		p := &Proxy{name: set.Instance + "-<process>", via: "1.1 " + set.Instance + "-<process>"}
+		p := &Proxy{durable: req.Durable, name: set.Instance + "-<process>", via: "1.1 " + set.Instance + "-<process>"}
 		x := &exchange{p: p, set: set, call: call, id: newID(), started: now, begun: now, sum: &attempt.Summary{}}
 		x.explain(&e, sw, &req)
 		_ = client.Close()
@@ -241,8 +244,11 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 		return
 	}
 	x.prepare()
+	x.lasting = x.lasts()
+	x.readPatience()
 	e.rules(x)
 	e.key(x)
+	e.holds(x)
 	e.limits(x, sw, req.Rates)
 	if x.listed() {
 		e.Retries, e.RetriesWhy = 0, "nothing is dialled for the tunnel itself"
@@ -439,6 +445,35 @@ func (e *Explanation) key(x *exchange) {
 		e.KeyWhy = "it does not go upstream (forward_headers); a repeat of this call here is still answered from its record"
 	default:
 		e.KeyWhy = host + " is known to ignore keys (safe: key says otherwise); a repeat of this call here is still answered from its record"
+	}
+}
+
+// holds says when the client is let go while its call goes on.
+func (e *Explanation) holds(x *exchange) {
+	p := x.policy
+	_, _, wanted := parsePrefer(x.call.Request.Fields.Values("Prefer")).hold(p.ClientHold)
+	e.Lasting = x.lasting
+	note := ""
+	switch {
+	case x.mode == "connect":
+	case x.holdsClient():
+		why := "client_hold"
+		if x.patience.applied != "" {
+			why = "Prefer: " + x.patience.applied
+		}
+		note = fmt.Sprintf("the client is held for %s (%s): then it gets %d parked with a receipt, and the call goes on", x.patience.until.Sub(x.begun), why, p.OnPark)
+	case x.lasting:
+		note = fmt.Sprintf("the call goes on when its client leaves; where it can only wait, for a retry token, a closed breaker or our next start, it is parked and the client gets %d parked with a receipt", p.OnPark)
+	case !wanted && p.RetryAfterOverCap != "park":
+	case x.key == "":
+		note = "without a key the call is not parked, and its client is held to the end"
+	case !x.p.durable:
+		note = "without a durable store (serve -data DIR) the call is not parked, and its client is held to the end"
+	default:
+		note = "an upgrade is not parked: it ends with its client"
+	}
+	if note != "" {
+		e.Notes = append(e.Notes, note)
 	}
 }
 

@@ -350,6 +350,69 @@ func TestExplainOutcomes(t *testing.T) {
 	}
 }
 
+// What a durable store keeps is parked, and its client let go, as the policy and
+// Prefer say; a note says so, or what it lacks.
+func TestExplainOfDurableCalls(t *testing.T) {
+	const parks = "transient status_503 [refused] no: park retry_after_too_long 1h0m0s; 1 in 0s: "
+	const waits = "transient status_503 [refused] no: retry status_503 2m1s; 3 in 4m2s: 503 retry_after_too_long no repeat"
+	const stops = "transient status_503 [refused] no: stop retry_after_too_long 0s; 1 in 0s: 503 retry_after_too_long no repeat"
+	tests := []struct {
+		name    string
+		durable bool
+		fields  string
+		change  func(*policy.Policy)
+		want    string // a 503 with Retry-After: 3600
+		letGo   string
+		note    string
+	}{
+		{"parked", true, "X-Idempotency-Key: k", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, parks + "202 parked maybe check", "", "the client gets 202 parked"},
+		{"parked, with 503", true, "X-Idempotency-Key: k", func(p *policy.Policy) { p.RetryAfterOverCap, p.OnPark = "park", 503 }, parks + "503 parked maybe check", "", "the client gets 503 parked"},
+		{"for longer than keys live", true, "X-Idempotency-Key: k", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, stops, "", "goes on when its client leaves"},
+		{"in memory", false, "X-Idempotency-Key: k", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, stops, "", "without a durable store"},
+		{"without a key", true, "A: b", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, stops, "", "without a key the call is not parked"},
+		{"an upgrade", true, "X-Idempotency-Key: k\nConnection: Upgrade\nUpgrade: x", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, stops, "", "an upgrade is not parked"},
+		{"nothing asked for", false, "X-Idempotency-Key: k", func(*policy.Policy) {}, waits, "", ""},
+		{"held", true, "X-Idempotency-Key: k", func(p *policy.Policy) { p.ClientHold = 10 * time.Second }, waits, "202 parked maybe check after 10s", "held for 10s (client_hold): then it gets 202 parked"},
+		{"asks for 202 at once", true, "X-Idempotency-Key: k\nPrefer: respond-async", func(p *policy.Policy) { p.RetryAfterOverCap = "park" }, parks + "202 parked maybe check", "202 parked maybe check after 0s", "held for 0s (Prefer: respond-async)"},
+		{"held to the end", true, "X-Idempotency-Key: k", func(p *policy.Policy) { p.ClientHold = time.Hour }, waits, "", "held for 1h0m0s"},
+		{"held in memory", false, "X-Idempotency-Key: k\nPrefer: wait=5", func(*policy.Policy) {}, waits, "", "without a durable store (serve -data DIR)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, p := explainSettings(t), explainPolicy("default", policy.Match{})
+			p.OnPark = 202
+			tt.change(p)
+			var err error
+			if s.Policies, err = policy.NewSet([]*policy.Policy{p}, time.UTC); err != nil {
+				t.Fatal(err)
+			}
+			s.KeyTTL = 2 * time.Hour
+			if strings.Contains(tt.name, "longer") {
+				s.KeyTTL = time.Hour
+			}
+			e := explained(t, s, ExplainRequest{Method: "POST", URL: "http://a.test/", Durable: tt.durable, Fields: header(strings.Split(tt.fields, "\n")...)})
+			if got := e.row("503 with Retry-After: 3600"); got != tt.want {
+				t.Errorf("503 with Retry-After = %s, want %s", got, tt.want)
+			}
+			letGo := ""
+			for _, o := range e.Outcomes {
+				if l := o.LetGo; l != nil && o.Outcome == "503 with Retry-After: 3600" {
+					letGo = fmt.Sprintf("%d %s %s %s after %v", l.Status, l.Reason, l.Executed, l.Advice, time.Duration(l.AfterMS)*time.Millisecond)
+				}
+			}
+			if letGo != tt.letGo {
+				t.Errorf("let go = %q, want %q", letGo, tt.letGo)
+			}
+			if got := strings.Join(e.Notes, "\n"); !strings.Contains(got, tt.note) || tt.note == "" && got != "" {
+				t.Errorf("notes = %q, want %q", got, tt.note)
+			}
+			if lasts := tt.durable && e.Keyed && tt.name != "an upgrade"; e.Lasting != lasts {
+				t.Errorf("Lasting = %v, want %v", e.Lasting, lasts)
+			}
+		})
+	}
+}
+
 func TestExplainTunnelHasOnlyWhatATunnelCanMeet(t *testing.T) {
 	e := explained(t, explainSettings(t), ExplainRequest{Method: "CONNECT", URL: "a.test:443"})
 	for _, o := range e.Outcomes {
@@ -478,6 +541,25 @@ func TestExplainAnOpenedTunnel(t *testing.T) {
 	}
 	if e = explained(t, s, ExplainRequest{Method: "CONNECT", URL: "a.test:443"}); len(e.Outcomes) == 0 || e.Retries != 3 {
 		t.Errorf("Explain of a tunnel that stays closed = %d outcomes, %d retries, want some and 3", len(e.Outcomes), e.Retries)
+	}
+}
+
+// Who leaves by which egress is known from the requests inside, so that the CONNECT is
+// opened, as on the wire; a tunnel that stays closed goes nowhere.
+func TestExplainAnOpenedTunnelWithoutAnEgress(t *testing.T) {
+	table, err := egress.NewTable(egress.Config{Deny: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := explainSettings(t)
+	s.Egress, s.Intercept = table, &Interception{Hosts: policy.NewHosts([]string{"open.example"})}
+	e := explained(t, s, ExplainRequest{Method: "CONNECT", URL: "open.example:443"})
+	if e.Refused != nil || len(e.Hops) != 1 || !strings.HasPrefix(e.Hops[0].Why, "a tunnel that is opened") {
+		t.Errorf("Explain of an opened tunnel = %+v, refused %+v, want it opened", e.Hops, e.Refused)
+	}
+	e = explained(t, s, ExplainRequest{Method: "CONNECT", URL: "a.test:443"})
+	if e.Refused == nil || e.Refused.Reason != "destination_denied" {
+		t.Errorf("Explain of a tunnel that stays closed = %+v, want it denied", e.Refused)
 	}
 }
 

@@ -2,14 +2,12 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strings"
 	"time"
 
 	"retryproxy/inbound"
 	"retryproxy/intercept"
-	"retryproxy/upstream"
 )
 
 const (
@@ -90,20 +88,12 @@ func (x *exchange) reachable() *refusal {
 	ctx, cancel := context.WithTimeout(x.call.Context(), x.policy.ConnectTimeout)
 	defer cancel()
 	if err := x.p.Upstream.Check(ctx, x.hops[0].target); err != nil {
-		return x.unreachable(err)
+		return x.deniedBy(err)
 	}
 	if x.call.Context().Err() != nil {
 		return refuse("client_gone", "the client left before its tunnel was open")
 	}
 	return nil
-}
-
-// unreachable is the refusal for an address that the guard forbids.
-func (x *exchange) unreachable(err error) *refusal {
-	if errors.Is(err, upstream.ErrLoop) {
-		return refuse("loop", err.Error())
-	}
-	return refuse("destination_denied", err.Error())
 }
 
 // openTLS is the host towards the client. What the client asks for by SNI must

@@ -150,6 +150,8 @@ func (k *keeper) sleepsUntil(t time.Time) {
 // be put off: their hosts are cut off, or there are so many that they hide others.
 // failed: the store did not take some.
 func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool, now time.Time) (passed []*idempotency.Record, failed bool) {
+	var letters sync.WaitGroup // together: each waits for its commits
+	defer letters.Wait()
 	for i := range due {
 		rec := &due[i]
 		if p.drained.Load() {
@@ -164,6 +166,8 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 			if !woken && err == nil && (full || !p.Limiter.Closed(rec.Host, now)) {
 				passed = append(passed, rec)
 			}
+		case idempotency.StateDead:
+			letters.Go(func() { p.redrive(ctx, rec, now) })
 		}
 	}
 	return passed, failed

@@ -15,36 +15,23 @@ import (
 // answered here.
 const internalHost = "retryproxy.internal"
 
-// internal says whether the request, or the tunnel, is for that name. In a tunnel
-// to somebody else it is as wrong as any other name, and no tunnel goes inside it.
-func (x *exchange) internal() bool {
+// forUs says whether the request, or the tunnel, is for that name, and whether it can
+// be answered: as plain HTTP at port 80. In a tunnel to somebody else it is as wrong
+// as any other name, and no tunnel goes inside one.
+func (x *exchange) forUs() (named, answered bool) {
 	r, t, scheme := &x.call.Request, x.call.Tunnel, x.call.Request.Scheme
 	switch {
-	case !hasPrefixFold(r.Authority, internalHost):
-		return false
-	case t == nil && x.call.Form == inbound.Origin:
-		return false
+	case !hasPrefixFold(r.Authority, internalHost), t == nil && x.call.Form == inbound.Origin:
+		return false, false
+	case t != nil && !hasPrefixFold(t.Authority, internalHost):
+		return false, false
 	case t != nil:
 		scheme = insideScheme(t)
-		if x.call.Form == inbound.Authority || !sameAuthority(scheme, t.Authority, r.Authority) {
-			return false
-		}
 	}
 	host, port, err := splitAuthority(scheme, r.Authority)
-	return err == nil && host == internalHost && port == 80
-}
-
-// misnamed refuses what is for our name but cannot be answered: it must not be
-// looked for elsewhere.
-func (x *exchange) misnamed() *refusal {
-	if t := x.call.Tunnel; x.call.Form == inbound.Origin && t == nil || t != nil && !hasPrefixFold(t.Authority, internalHost) ||
-		!hasPrefixFold(x.call.Request.Authority, internalHost) {
-		return nil
-	}
-	if host, _, err := splitAuthority("http", x.call.Request.Authority); err != nil || host != internalHost || x.internal() {
-		return nil
-	}
-	return refuse("bad_request", internalHost+" is this proxy itself, and answers to http:// at port 80 only")
+	named = err == nil && host == internalHost
+	fits := t == nil || x.call.Form != inbound.Authority && sameAuthority(scheme, t.Authority, r.Authority)
+	return named, named && port == 80 && fits
 }
 
 // answerInternal gives out what our clients may have of us: the certificate of
@@ -81,8 +68,8 @@ func (x *exchange) openInternal() {
 	x.serveInside(x.accepted, "http", nil)
 }
 
-// answersItself answers what is for retryproxy.internal, OPTIONS * about this server, and OPTIONS and TRACE whose
-// Max-Forwards ran out here; otherwise it counts that down (RFC 9110 section 7.6.2).
+// answersItself answers what goes no further than here; Max-Forwards of what does is
+// counted down (RFC 9110 section 7.6.2).
 func (x *exchange) answersItself() bool {
 	r := &x.call.Request
 	if x.mode == "local" {

@@ -7,6 +7,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
+	"retryproxy/idempotency"
 	"retryproxy/message"
 	"retryproxy/upstream"
 )
@@ -18,14 +19,22 @@ type WouldLeadTo struct {
 	Class    string `json:"class"`
 	Basis    string `json:"basis,omitempty"` // why a repeat is safe
 	Executed string `json:"executed"`
-	Next     string `json:"next"`              // deliver, retry, stop
+	Next     string `json:"next"`              // deliver, retry, stop, park
 	Why      string `json:"why"`               // the reason of that
-	WaitMS   int64  `json:"wait_ms,omitempty"` // retry: about
+	WaitMS   int64  `json:"wait_ms,omitempty"` // retry, park: about
 	// When no attempt brings anything better: how many there are, how long that
-	// takes, and what the client gets.
+	// takes, and what the client gets. A parked call goes on after that.
 	Attempts int    `json:"attempts"`
 	AfterMS  int64  `json:"after_ms"`
 	InTheEnd Ending `json:"in_the_end"`
+	// LetGo is what the client gets before that, because it is held no longer.
+	LetGo *LetGo `json:"let_go,omitempty"`
+}
+
+// LetGo is what a client gets while its call goes on.
+type LetGo struct {
+	AfterMS int64 `json:"after_ms"`
+	Ending
 }
 
 // Ending is what the client gets.
@@ -148,6 +157,9 @@ func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
 		}
 		if next.Do != Retry {
 			out.Attempts, out.AfterMS, out.InTheEnd = len(x.past), now.Sub(x.started).Milliseconds(), x.ending(t, next)
+			if x.holdsClient() && !now.Before(x.patience.until) {
+				out.LetGo = &LetGo{x.patience.until.Sub(x.started).Milliseconds(), x.goingOn(time.Time{})}
+			}
 			return out
 		}
 		now = next.At
@@ -158,7 +170,7 @@ func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
 func (w *WouldLeadTo) judged(v *classify.Verdict, d *Decision, now time.Time) {
 	w.Reason, w.Class, w.Basis, w.Executed = v.Reason, v.Class.String(), string(v.Basis), v.Executed.String()
 	w.Next, w.Why = d.Do.String(), d.Reason
-	if d.Do == Retry {
+	if d.Do == Retry || d.Do == Park {
 		w.WaitMS = d.At.Sub(now).Milliseconds()
 	}
 }
@@ -196,6 +208,9 @@ func (x *exchange) pretend(o *imagined) *tried {
 
 // ending is the answer that conclude would give.
 func (x *exchange) ending(t *tried, d Decision) Ending {
+	if d.Do == Park {
+		return x.goingOn(d.At)
+	}
 	x.outcome = outcome{decision: d}
 	var f message.Fields
 	status := 0
@@ -209,4 +224,10 @@ func (x *exchange) ending(t *tried, d Decision) Ending {
 	}
 	cut := t.Response != nil && t.failed == nil && !t.whole && t.head == nil
 	return Ending{status, f.Get(hReason), f.Get(hExecuted), f.Get(hAdvice), cut}
+}
+
+// goingOn is the answer to a client whose call goes on; at is when, zero: now.
+func (x *exchange) goingOn(at time.Time) Ending {
+	out := x.goesOn(&idempotency.Record{NextAt: at}, x.patience.applied)
+	return Ending{out.Status, out.Fields.Get(hReason), out.Fields.Get(hExecuted), out.Fields.Get(hAdvice), false}
 }

@@ -22,7 +22,7 @@ import (
 	"retryproxy/upstream"
 )
 
-// Deps are the parts a Proxy is wired from. All but Hooks and Log are required.
+// Deps are the parts a Proxy is wired from. All but Terms, Hooks and Log are required.
 type Deps struct {
 	Upstream *upstream.Client
 	Limiter  *limiter.Limiter
@@ -33,11 +33,16 @@ type Deps struct {
 	Flights  *idempotency.Flights
 	Spool    *spool.Pool // request bodies
 	Answers  *spool.Pool // answers kept while their call waits
+	// Words are the words of a text, each as the hashes that calls can be found by.
+	Words func(text string) [][]uint64
 	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS
 	// that we opened there.
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
-	Hooks  Hooks
-	Log    *slog.Logger
+	// Terms gives what a call is found by in the history; nil: none is kept. It
+	// keeps nothing of what it is given.
+	Terms func(body []byte, texts ...string) []uint64
+	Hooks Hooks
+	Log   *slog.Logger
 }
 
 // Hooks report what happens; nil ones are not called. They must not block.
@@ -62,6 +67,7 @@ type Proxy struct {
 	Deps
 	name     string // instance and random digits: ours alone in Via, so that loops are seen
 	via      string // our whole entry for HTTP/1.1
+	durable  bool   // the store is
 	settings atomic.Pointer[Settings]
 	retries  atomic.Pointer[Switch]
 	calls    registry
@@ -71,13 +77,14 @@ type Proxy struct {
 	reading  chan struct{} // a place for each request that is read from the store
 	crew     crew          // calls that go on without a client's goroutine
 	keeper   keeper
+	bulks    bulks // requeues of many dead letters
 	draining chan struct{}
 	drained  atomic.Bool
 }
 
 // New wires a proxy; ctx ends all attempts at once (a hard stop).
 func New(ctx context.Context, d Deps, s *Settings) *Proxy {
-	p := &Proxy{Deps: d, base: ctx, name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
+	p := &Proxy{Deps: d, base: ctx, durable: d.Store.Durable(), name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
 	p.via = "1.1 " + p.name
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)

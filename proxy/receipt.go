@@ -58,6 +58,9 @@ func receiptView(rec *idempotency.Record, callID string) receiptDoc {
 	if !rec.State.Ended() && rec.State != idempotency.StateParked { // while it is parked the clock stands
 		d.Deadline = dateOrNull(rec.Deadline)
 	}
+	if rec.State == idempotency.StateRunning {
+		d.Executed = max(rec.Executed, classify.ExecutedMaybe).String() // its attempt may be in flight
+	}
 	if rec.State == idempotency.StateDone {
 		d.Answer = answerView(rec.Answer)
 	}
@@ -124,7 +127,7 @@ func parkedProblem(rec *idempotency.Record, callID string) parkedDoc {
 // receiptAsked is the id of the receipt that the request asks for.
 func (x *exchange) receiptAsked() (id string, asked bool) {
 	path, _, _ := strings.Cut(x.call.Request.Target, "?")
-	if x.internal() {
+	if _, ours := x.forUs(); ours {
 		return strings.CutPrefix(path, "/calls/")
 	}
 	return strings.CutPrefix(path, receiptPath)

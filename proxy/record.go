@@ -36,6 +36,7 @@ func (x *exchange) answeredByKey() bool {
 			return true
 		}
 		x.rec = begun.Record
+		x.note(claim.ID)
 		if begun.Result == idempotency.Busy && (x.letsWaiterGo(end) || x.follow(claim.ID, end)) {
 			return true
 		}
@@ -50,7 +51,7 @@ func (x *exchange) answeredByKey() bool {
 func (x *exchange) answeredBy(b idempotency.Begun) bool {
 	switch b.Result {
 	case idempotency.Fresh:
-		x.lasting = x.lasts()
+		x.lasting, x.letter = x.lasts(), b.Letter
 		x.flight = x.p.Flights.Start(b.Record.ID, x.id)
 		return false
 	case idempotency.Replay:
@@ -77,7 +78,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 		return idempotency.Claim{}, err
 	}
 	return idempotency.Claim{
-		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id,
+		ID: idempotency.ID{Tenant: tenant, Key: x.key}, Owner: x.id, Terms: x.sum.Terms,
 		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
 		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
 		Deadline: x.begun.Add(x.deadline()), ClientCount: x.count, TTL: x.set.KeyTTL,
@@ -323,7 +324,9 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	x.settled = true
 	x.judgeSuspect(out, r)
 	if x.key == "" {
-		x.bury(x.stored(out, r.first, whole && r.whole && len(r.first) > 0))
+		if x.mayBury() {
+			x.bury(x.stored(out, r.capture, whole && r.limit > 0 && !r.over))
+		}
 		return
 	}
 	if x.ended {
@@ -344,7 +347,7 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 	switch {
 	case x.doubtful() && !x.keyless:
 		x.endRecord(idempotency.StateInDoubt, last)
-	case x.p.Store.Durable() && x.isLetter():
+	case x.p.Store.Durable() && (x.isLetter() || x.staysLetter()):
 		x.endRecord(idempotency.StateDead, last)
 	default:
 		x.endRecord(idempotency.StateFailed, nil)
@@ -353,9 +356,6 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 
 // bury keeps a keyless call that was given up: somebody has to look at it.
 func (x *exchange) bury(last *idempotency.Answer) {
-	if x.buried || x.mode == "connect" || !x.p.Store.Durable() || !x.isLetter() {
-		return
-	}
 	x.buried = true
 	claim, err := x.claim()
 	if err == nil {
@@ -365,6 +365,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 		claim.Key, claim.Keyless = "keyless-"+x.id, true
 		_, err = x.p.Store.Bury(context.WithoutCancel(x.call.Context()), claim, idempotency.Change{
 			Now: time.Now(), Append: x.past, Reason: x.outcome.decision.Reason, Executed: x.executed(), Answer: last, TTL: x.set.LetterTTL,
+			NextAt: x.nextRedrive(),
 		})
 	}
 	if err != nil {
@@ -372,6 +373,11 @@ func (x *exchange) bury(last *idempotency.Answer) {
 		return
 	}
 	x.rec.Receipt = x.id
+}
+
+// mayBury says that the call ends as a letter without a key.
+func (x *exchange) mayBury() bool {
+	return x.key == "" && !x.buried && x.mode != "connect" && x.p.Store.Durable() && x.isLetter()
 }
 
 // lastKept is the newest complete answer of an upstream that the call still has;
@@ -393,7 +399,9 @@ func (x *exchange) lastKept() *idempotency.Answer {
 // settleOwn ends the record of a call that got an answer of our own.
 func (x *exchange) settleOwn(out *message.Response, body []byte) {
 	if x.key == "" {
-		x.bury(x.lastKept())
+		if x.mayBury() {
+			x.bury(x.lastKept())
+		}
 		return
 	}
 	if x.flight == nil || x.ended {
@@ -454,7 +462,7 @@ func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
 	}
 	switch to {
 	case idempotency.StateDead:
-		c.TTL = x.set.LetterTTL
+		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
 		c.NextAt = time.Now().Add(c.TTL)
 	}

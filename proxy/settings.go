@@ -38,6 +38,7 @@ type Settings struct {
 	KeyTTL      time.Duration
 	LetterTTL   time.Duration // how long a dead letter is kept
 	MaxResponse int64         // bytes of an answer that is kept for its key
+	MostLetters int           // dead letters that are kept, the oldest beyond it go
 }
 
 // Interception says which tunnels are opened, and with whose certificates.

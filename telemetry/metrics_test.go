@@ -162,7 +162,7 @@ func TestSources(t *testing.T) {
 			}
 		},
 		Records: func() idempotency.Stats {
-			return idempotency.Stats{Records: 7, Bytes: 900, EvictedEarly: 2, ByState: map[idempotency.State]int{idempotency.StateDead: 1}}
+			return idempotency.Stats{Records: 7, Bytes: 900, EvictedEarly: 2, ByState: map[idempotency.State]int{idempotency.StateDead: 1, idempotency.StateInDoubt: 2}}
 		},
 	})
 	assertMetrics(t, m,
@@ -174,7 +174,7 @@ func TestSources(t *testing.T) {
 		`retryproxy_records 7`,
 		`retryproxy_records_bytes 900`,
 		`retryproxy_records_evicted_total 2`,
-		`retryproxy_dead_letters_stored 1`,
+		`retryproxy_dead_letters_stored 3`,
 	)
 }
 

@@ -13,6 +13,8 @@ type Sources struct {
 	InFlight func() map[string]int // attempts in flight by host
 	Breakers func() []Breaker
 	Records  func() idempotency.Stats
+	// HistoryDropped counts the calls that are missing in the history.
+	HistoryDropped func() int64
 }
 
 // Breaker is the state of one breaker. Those of shops are told by host, those of
@@ -40,6 +42,7 @@ var (
 	descBytes    = describe("records_bytes", "Bytes of stored answers.")
 	descEvicted  = describe("records_evicted_total", "Records or bodies that went before their time.")
 	descDead     = describe("dead_letters_stored", "Dead letters held.")
+	descDropped  = describe("history_dropped_total", "Calls that are missing in the history, for want of room or of a store.")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -48,7 +51,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c *sampler) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descWaiting, descInFlight, descBreaker, descRecords, descBytes, descEvicted, descDead} {
+	for _, d := range []*prometheus.Desc{descWaiting, descInFlight, descBreaker, descRecords, descBytes, descEvicted, descDead, descDropped} {
 		out <- d
 	}
 }
@@ -67,13 +70,16 @@ func (c *sampler) Collect(out chan<- prometheus.Metric) {
 	for key, state := range c.breakers() {
 		gauge(descBreaker, float64(state), key.Scope, key.Host)
 	}
+	if c.s.HistoryDropped != nil {
+		out <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(c.s.HistoryDropped()))
+	}
 	if c.s.Records == nil {
 		return
 	}
 	records := c.s.Records()
 	gauge(descRecords, float64(records.Records))
 	gauge(descBytes, float64(records.Bytes))
-	gauge(descDead, float64(records.ByState[idempotency.StateDead]))
+	gauge(descDead, float64(records.ByState[idempotency.StateDead]+records.ByState[idempotency.StateInDoubt]))
 	out <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, float64(records.EvictedEarly))
 }
 

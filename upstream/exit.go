@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -128,10 +129,11 @@ func (t *Target) outOfTime() classify.Fault {
 
 // Check says whether the guard lets t be reached at all: nil when it allows an
 // address, or when there is none to judge, because the name cannot be resolved
-// now or the exit resolves it. Nothing is dialled.
+// now or the exit resolves it. Nothing is dialled. Errors: ErrTarget, or what the
+// guard says.
 func (c *Client) Check(ctx context.Context, t Target) error {
 	if why := t.unreachable(); why != "" {
-		return errTarget(why)
+		return fmt.Errorf("%w: %s", ErrTarget, why)
 	}
 	if t.namedByExit() {
 		return c.named(&t)
@@ -142,8 +144,3 @@ func (c *Client) Check(ctx context.Context, t Target) error {
 	}
 	return nil
 }
-
-// errTarget is why a target makes no sense.
-type errTarget string
-
-func (e errTarget) Error() string { return string(e) }

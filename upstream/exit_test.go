@@ -145,13 +145,15 @@ func TestExitAddresses(t *testing.T) {
 	}
 }
 
+var errDenied = errors.New("forbidden")
+
 // denyFirst forbids 192.0.2.1.
 func denyFirst(at netip.AddrPort, exempt bool) error {
 	if at.Addr() == netip.MustParseAddr("192.0.2.1") {
-		return errors.New("192.0.2.1 is forbidden")
+		return fmt.Errorf("192.0.2.1 is %w", errDenied)
 	}
 	if at.Addr().IsLoopback() && !exempt {
-		return errors.New("loopback is forbidden")
+		return fmt.Errorf("loopback is %w", errDenied)
 	}
 	return nil
 }
@@ -431,26 +433,25 @@ func TestCheck(t *testing.T) {
 	}})
 	names, addresses := &exit{resolves: true}, &exit{}
 	for _, tt := range []struct {
-		to   Target
-		ok   bool
-		loop bool
+		to  Target
+		err error
 	}{
-		{Target{Host: "192.0.2.2", Port: 443}, true, false},
-		{Target{Host: "192.0.2.1", Port: 443}, false, false},
-		{Target{Host: "192.0.2.1", Port: 443, Exit: names}, false, false},
-		{Target{Host: "u1.test", Port: 443}, true, false},
-		{Target{Host: "u3.test", Port: 443}, false, false},
-		{Target{Host: "u3.test", Port: 443, Exit: names}, true, false},
-		{Target{Host: "u3.test", Port: 443, Exit: addresses}, false, false},
-		{Target{Host: "none.test", Port: 443}, true, false},
-		{Target{Host: "broken.test", Port: 443}, true, false},
-		{Target{Host: "127.0.0.1", Port: 443}, false, false},
-		{Target{Host: "127.0.0.1", Port: 443, Exempt: true}, true, false},
-		{Target{Host: "127.0.0.1", Port: 8080, Exempt: true}, false, true},
-		{Target{Host: "0x7f.1", Port: 443}, false, false},
+		{Target{Host: "192.0.2.2", Port: 443}, nil},
+		{Target{Host: "192.0.2.1", Port: 443}, errDenied},
+		{Target{Host: "192.0.2.1", Port: 443, Exit: names}, errDenied},
+		{Target{Host: "u1.test", Port: 443}, nil},
+		{Target{Host: "u3.test", Port: 443}, errDenied},
+		{Target{Host: "u3.test", Port: 443, Exit: names}, nil},
+		{Target{Host: "u3.test", Port: 443, Exit: addresses}, errDenied},
+		{Target{Host: "none.test", Port: 443}, nil},
+		{Target{Host: "broken.test", Port: 443}, nil},
+		{Target{Host: "127.0.0.1", Port: 443}, errDenied},
+		{Target{Host: "127.0.0.1", Port: 443, Exempt: true}, nil},
+		{Target{Host: "127.0.0.1", Port: 8080, Exempt: true}, ErrLoop},
+		{Target{Host: "0x7f.1", Port: 443}, ErrTarget},
 	} {
-		if err := c.Check(t.Context(), tt.to); (err == nil) != tt.ok || errors.Is(err, ErrLoop) != tt.loop {
-			t.Errorf("Check(%s:%d, exit %v) = %v, want ok = %v, loop = %v", tt.to.Host, tt.to.Port, tt.to.Exit != nil, err, tt.ok, tt.loop)
+		if err := c.Check(t.Context(), tt.to); !errors.Is(err, tt.err) {
+			t.Errorf("Check(%s:%d, exit %v) = %v, want %v", tt.to.Host, tt.to.Port, tt.to.Exit != nil, err, tt.err)
 		}
 	}
 }

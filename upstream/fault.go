@@ -22,8 +22,12 @@ var (
 	ErrClosed    = errors.New("the body was closed")
 )
 
-// ErrLoop is what Guard wraps when the address is one that we listen on.
-var ErrLoop = errors.New("loop")
+var (
+	// ErrLoop is what Guard wraps when the address is one that we listen on.
+	ErrLoop = errors.New("loop")
+	// ErrTarget is what Check wraps when nothing can be at a target.
+	ErrTarget = errors.New("bad target")
+)
 
 // BodyFault is the fault behind an error of Response.Body.Read; FaultNone for
 // nil and io.EOF.

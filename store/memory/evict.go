@@ -22,12 +22,17 @@ type tenant struct {
 
 func (s *Store) lenLocked() int { return len(s.held) + s.ended.Len() }
 
-// liveLocked finds a record that has not expired.
-func (s *Store) liveLocked(id idempotency.ID, now time.Time) *entry {
+func (s *Store) findLocked(id idempotency.ID) *entry {
 	e := s.held[id]
 	if e == nil {
 		e, _ = s.ended.Peek(id)
 	}
+	return e
+}
+
+// liveLocked finds a record that has not expired.
+func (s *Store) liveLocked(id idempotency.ID, now time.Time) *entry {
+	e := s.findLocked(id)
 	if e != nil && e.rec.Expired(now) {
 		s.removeLocked(e)
 		return nil

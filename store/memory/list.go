@@ -47,13 +47,17 @@ func (s *Store) List(_ context.Context, q idempotency.Query) ([]idempotency.Reco
 	if err != nil {
 		return nil, "", err
 	}
+	order := latestFirst
+	if q.Oldest {
+		order = func(a, b listPlace) int { return latestFirst(b, a) }
+	}
 	found, err := s.all(func(r *idempotency.Record) bool {
-		return q.Wants(r) && (q.After == "" || latestFirst(from, place(r)) < 0)
+		return q.Wants(r) && (q.After == "" || order(from, place(r)) < 0)
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	slices.SortFunc(found, func(a, b idempotency.Record) int { return latestFirst(place(&a), place(&b)) })
+	slices.SortFunc(found, func(a, b idempotency.Record) int { return order(place(&a), place(&b)) })
 	if len(found) <= q.Limit {
 		return found, "", nil
 	}

@@ -142,8 +142,8 @@ func (s *Store) advance(id idempotency.ID, from, to idempotency.State, ch idempo
 	if s.closed {
 		return idempotency.Record{}, errClosed
 	}
-	e := s.liveLocked(id, ch.Now)
-	if e == nil {
+	e := s.findLocked(id)
+	if e == nil || e.rec.Gone(to, ch.Now) {
 		return idempotency.Record{}, idempotency.ErrNotFound
 	}
 	rec, err := idempotency.Apply(e.rec, from, to, ch)

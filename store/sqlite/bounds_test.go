@@ -235,12 +235,12 @@ func TestSweepDeletesWhatExpired(t *testing.T) {
 	r.swept(start.Add(ttl - 1))
 	r.rows("records", 7)
 	r.swept(start.Add(ttl))
-	r.rows("records", 3)
-	r.rows("requests", 3)
+	r.rows("records", 4) // what is in doubt becomes a letter first
+	r.rows("requests", 4)
 	r.rows("answers", 0)
 	st := r.Stats()
-	if st.Records != 3 || st.Bytes != 0 || st.EvictedEarly != 0 {
-		t.Errorf("Stats() = %+v, want the 3 that are held", st)
+	if st.Records != 4 || st.Bytes != 0 || st.EvictedEarly != 0 {
+		t.Errorf("Stats() = %+v, want the 3 that are held and the one in doubt", st)
 	}
 }
 
@@ -254,11 +254,11 @@ func TestHistoryOutlivesTheKey(t *testing.T) {
 	}
 	r.swept(start.Add(ttl))
 	r.rows("records", 7)
-	r.rows("records WHERE past = 1 AND answer IS NULL", 4)
+	r.rows("records WHERE past = 1 AND answer IS NULL", 3)
 	r.rows("answers", 0)
-	r.rows("requests", 3)
-	if st := r.Stats(); st.Records != 3 || st.Bytes != 0 {
-		t.Errorf("Stats() = %+v, want the 3 that are held", st)
+	r.rows("requests", 4)
+	if st := r.Stats(); st.Records != 4 || st.Bytes != 0 {
+		t.Errorf("Stats() = %+v, want the 3 that are held and the one in doubt", st)
 	}
 	// To callers they are gone, whatever the clock says.
 	r.want(key("a", 3), "")
@@ -267,7 +267,7 @@ func TestHistoryOutlivesTheKey(t *testing.T) {
 	r.swept(start.Add(30*ttl - 1))
 	r.rows("records", 7)
 	r.swept(start.Add(30 * ttl))
-	r.rows("records", 4)
+	r.rows("records", 5)
 }
 
 func TestPastRecordsGoFirst(t *testing.T) {

@@ -2,8 +2,13 @@ package sqlite
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
 	"fmt"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"retryproxy/attempt"
 	"retryproxy/journal"
@@ -15,9 +20,9 @@ import (
 var _ journal.Journal = (*Store)(nil)
 
 const (
-	insertCall = `INSERT INTO calls (call_id, key_hash, started, ended, duration_ns, overhead_ns, result, reason, detail, status, executed, mode, policy,
+	insertCall = `INSERT INTO calls (call_id, call_hash, tenant, key, key_hash, started, ended, duration_ns, overhead_ns, result, reason, detail, status, executed, mode, policy,
   shop, shop_tier, task_type, user, client, method, scheme, host, path, client_id, trace, bytes, previous, attempts, waits)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	insertTerms = "INSERT INTO call_terms (ended, call, terms) VALUES (?,?,?)"
 
 	oldCalls     = "SELECT id, ended FROM calls INDEXED BY calls_ended WHERE ended < ? ORDER BY ended LIMIT ?"
@@ -44,10 +49,11 @@ func (s *Store) Note(ctx context.Context, calls []*attempt.Summary) error {
 
 // noteCall adds a row.
 func (w *writer) noteCall(c *attempt.Summary) error {
-	id, err := w.inserted(insertCall, c.ID, textOrNull(c.KeyHash), timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead),
-		c.Result, c.Reason, c.Detail, c.Status, c.Executed.String(), c.Mode, c.Policy,
-		c.Labels.Shop, c.Labels.ShopTier, c.Labels.TaskType, c.User, c.Client, c.Method, c.Scheme, c.Host, c.Path, c.ClientID, c.Trace,
-		c.Bytes, c.Previous, historyText(c.Attempts), waitsText(c.Waits))
+	id, err := w.inserted(insertCall, c.ID, hashOf(c.ID), textOrNull(c.Record.Tenant), textOrNull(c.Record.Key), keyHashOrNull(c.KeyHash),
+		timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead),
+		c.Result, c.Reason, textOrNull(clip(c.Detail)), c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
+		textOrNull(c.Labels.Shop), textOrNull(c.Labels.ShopTier), textOrNull(c.Labels.TaskType), textOrNull(c.User), c.Client, c.Method, c.Scheme, c.Host, clip(c.Path),
+		textOrNull(clip(c.ClientID)), textOrNull(clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)))
 	if err != nil || len(c.Terms) == 0 {
 		return err
 	}
@@ -106,4 +112,51 @@ func (w *writer) oldCalls(query string, args ...any) (out []callPlace, err error
 		out = append(out, p)
 	}
 	return out, w.fail(rows.Err())
+}
+
+// hashOf is what a call is looked for by: 8 bytes of a SHA-256. An index of such
+// numbers takes a third of the room that one of the ids takes.
+func hashOf(id string) int64 {
+	h := sha256.Sum256([]byte(id))
+	return int64(binary.BigEndian.Uint64(h[:8]))
+}
+
+// keyHashOrNull is a hash of a key as a column.
+func keyHashOrNull(hash string) any {
+	n, err := strconv.ParseUint(hash, 16, 64)
+	if err != nil {
+		return nil
+	}
+	return int64(n)
+}
+
+// keyHashText is what keyHashOrNull was given.
+func keyHashText(n sql.NullInt64) string {
+	if !n.Valid {
+		return ""
+	}
+	return fmt.Sprintf("%016x", uint64(n.Int64))
+}
+
+// listOrNull is a list in JSON; the empty one is NULL.
+func listOrNull(text string) any {
+	if text == "[]" {
+		return nil
+	}
+	return text
+}
+
+// longestText bounds what clients and upstreams can put into a column.
+const longestText = 4096
+
+// clip cuts a text to the bound, at the end of a character.
+func clip(text string) string {
+	if len(text) <= longestText {
+		return text
+	}
+	end := longestText
+	for end > longestText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
 }

@@ -27,12 +27,12 @@ func call(n int, after time.Duration) *attempt.Summary {
 func (r *rig) found(q journal.Query) []int {
 	r.Helper()
 	q.Limit = journal.MostLimit
-	calls, _, err := r.Find(r.T.Context(), q)
+	found, _, err := r.Find(r.T.Context(), q)
 	if err != nil {
 		r.Fatalf("Find = %v", err)
 	}
 	var out []int
-	for _, c := range calls {
+	for _, c := range found {
 		n, _ := strconv.Atoi(c.ID)
 		out = append(out, n)
 	}

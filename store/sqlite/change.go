@@ -181,7 +181,7 @@ func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idemp
 	switch {
 	case err != nil:
 		return idempotency.Record{}, err
-	case old == nil || old.rec.Expired(ch.Now):
+	case old == nil || old.rec.Gone(to, ch.Now):
 		return idempotency.Record{}, idempotency.ErrNotFound
 	}
 	r := &row{id: old.id}

@@ -19,7 +19,7 @@ const (
 	oldest     = victims + "past = 0 AND expires IS NOT NULL AND (state NOT IN ('in_doubt', 'dead') OR expires <= ?) ORDER BY expires LIMIT ?"
 	ofPast     = victims + "past = 1 AND tenant = ? ORDER BY expires LIMIT ?"
 	ofTenant   = victims + "past = 0 AND expires IS NOT NULL AND (state NOT IN ('in_doubt', 'dead') OR expires <= ?) AND tenant = ? ORDER BY expires LIMIT ?"
-	expired    = victims + "past = 0 AND expires <= ? ORDER BY expires LIMIT ?"
+	expired    = victims + "past = 0 AND expires <= ? AND state <> 'in_doubt' ORDER BY expires LIMIT ?" // one in doubt becomes a letter first
 	gone       = victims + "past = 1 AND expires <= ? ORDER BY expires LIMIT ?"
 
 	oldestAnswers = `SELECT r.id, r.tenant, r.state, r.past, a.id, r.bytes, coalesce(r.expires, ''), r.updated

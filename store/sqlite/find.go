@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,38 +14,38 @@ import (
 	"retryproxy/journal"
 )
 
-const callColumns = `c.id, c.call_id, coalesce(c.key_hash, ''), c.started, c.ended, c.duration_ns, c.overhead_ns, c.result, c.reason, c.detail, c.status, c.executed, c.mode, c.policy,
-  c.shop, c.shop_tier, c.task_type, c.user, c.client, c.method, c.scheme, c.host, c.path, c.client_id, c.trace, c.bytes, c.previous, c.attempts, c.waits`
+const callColumns = `c.id, c.call_id, coalesce(c.tenant, ''), coalesce(c.key, ''), c.key_hash, c.started, c.ended, c.duration_ns, c.overhead_ns, c.result, c.reason, coalesce(c.detail, ''),
+  c.status, c.executed, c.mode, coalesce(c.policy, ''), coalesce(c.shop, ''), coalesce(c.shop_tier, ''), coalesce(c.task_type, ''), coalesce(c.user, ''), c.client, c.method, c.scheme, c.host, c.path,
+  coalesce(c.client_id, ''), coalesce(c.trace, ''), c.bytes, c.previous, coalesce(c.attempts, '[]'), coalesce(c.waits, '[]')`
 
 // Find implements journal.Journal.
-func (s *Store) Find(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error) {
+func (s *Store) Find(ctx context.Context, q journal.Query) (found []journal.Entry, more bool, err error) {
 	if q.State != "" && q.State != "done" {
-		return nil, "", nil
+		return nil, false, nil
 	}
 	query, args, err := findQuery(&q)
 	if err != nil {
-		return nil, "", err
+		return nil, false, err
 	}
 	rows, err := s.finder.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, "", findError(err)
+		return nil, false, findError(err)
 	}
 	defer rows.Close()
-	var last callPlace
 	for rows.Next() {
-		if len(calls) == q.Most() {
-			return calls, last.text(), nil
+		if len(found) == q.Most() {
+			return found, true, nil
 		}
 		c, place, err := scanCall(rows)
 		if err != nil {
-			return nil, "", findError(err)
+			return nil, false, findError(err)
 		}
-		calls, last = append(calls, c), place
+		found = append(found, journal.Entry{Summary: c, Place: place.text()})
 	}
 	if err := rows.Err(); err != nil {
-		return nil, "", findError(err)
+		return nil, false, findError(err)
 	}
-	return calls, "", nil
+	return found, false, nil
 }
 
 func findError(err error) error { return fmt.Errorf("%w: %w", journal.ErrUnavailable, err) }
@@ -127,11 +128,17 @@ func (f *findConditions) said(words [][]uint64) {
 // about are the conditions on columns of calls.
 func (f *findConditions) about(q *journal.Query) {
 	for _, c := range [...]struct{ column, value string }{
-		{"call_id", q.CallID}, {"key_hash", q.KeyHash}, {"shop", q.Shop}, {"task_type", q.TaskType}, {"result", q.Result},
+		{"call_id", q.CallID}, {"shop", q.Shop}, {"task_type", q.TaskType}, {"result", q.Result},
 	} {
 		if c.value != "" {
 			f.add("c."+c.column+" = ?", c.value)
 		}
+	}
+	if q.CallID != "" {
+		f.add("c.call_hash = ?", hashOf(q.CallID))
+	}
+	if q.KeyHash != "" {
+		f.add("c.key_hash = ?", keyHashOrNull(q.KeyHash)) // NULL, which nothing is equal to, when it is no hash
 	}
 	if q.Host != "" { // ; comes after :
 		f.add("(c.host = ? OR c.host > ? AND c.host < ? AND instr(substr(c.host, ?), ':') = 0)", q.Host, q.Host+":", q.Host+";", len(q.Host)+2)
@@ -146,12 +153,14 @@ func scanCall(from scanner) (*attempt.Summary, callPlace, error) {
 	c := &attempt.Summary{State: "done"}
 	var p callPlace
 	var started, ended, executed, history, waits string
-	err := from.Scan(&p.id, &c.ID, &c.KeyHash, &started, &ended, &c.Duration, &c.Overhead, &c.Result, &c.Reason, &c.Detail, &c.Status, &executed, &c.Mode, &c.Policy,
+	var keyHash sql.NullInt64
+	err := from.Scan(&p.id, &c.ID, &c.Record.Tenant, &c.Record.Key, &keyHash, &started, &ended, &c.Duration, &c.Overhead, &c.Result, &c.Reason, &c.Detail, &c.Status, &executed, &c.Mode, &c.Policy,
 		&c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType, &c.User, &c.Client, &c.Method, &c.Scheme, &c.Host, &c.Path, &c.ClientID, &c.Trace,
 		&c.Bytes, &c.Previous, &history, &waits)
 	if err != nil {
 		return nil, p, err
 	}
+	c.KeyHash = keyHashText(keyHash)
 	if c.Started, err = parseTime(started); err != nil {
 		return nil, p, err
 	}

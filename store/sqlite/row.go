@@ -28,8 +28,8 @@ const (
 	selectOne = "SELECT " + columns + ", coalesce(a.fields, ''), a.body, a.sealed FROM records r" +
 		" LEFT JOIN answers a ON a.id = r.answer WHERE r.tenant = ? AND r.key = ?"
 	selectPending = "SELECT " + columns + ", '', NULL, NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
-	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND r.state IN ('parked', 'dead', 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
-	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt') AND next_at > ?"
+	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND (r.state = 'parked' OR r.state = 'dead' OR r.state = 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
+	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt') AND next_at > ?"
 	selectParked  = "SELECT coalesce(min(parked), '') FROM records INDEXED BY records_parked WHERE parked IS NOT NULL"
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`

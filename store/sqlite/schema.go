@@ -93,13 +93,14 @@ CREATE TABLE answers (
 `
 
 // schema2 makes the table anew: the state free is called failed, and a record has
-// what receipts and letters need.
+// what receipts and letters need. Lists of IN would cost a table of their own with
+// every statement.
 const schema2 = `
 CREATE TABLE records2 (
   id           INTEGER PRIMARY KEY,
   tenant       TEXT    NOT NULL,
   key          TEXT    NOT NULL,
-  state        TEXT    NOT NULL CHECK (state IN ('running','waiting','parked','done','failed','dead','in_doubt')),
+  state        TEXT    NOT NULL CHECK (state = 'running' OR state = 'done' OR state = 'waiting' OR state = 'parked' OR state = 'failed' OR state = 'dead' OR state = 'in_doubt'),
   past         INTEGER NOT NULL DEFAULT 0, -- 1: its ttl is over and only its history is left
   version      INTEGER NOT NULL,
   owner        TEXT    NOT NULL,           -- call id of the last run
@@ -122,7 +123,7 @@ CREATE TABLE records2 (
   expires      TEXT,                       -- ended: when the key is new again; past: when the row goes
   ttl          TEXT    NOT NULL,
   reason       TEXT    NOT NULL,
-  executed     TEXT    NOT NULL CHECK (executed IN ('no','maybe','yes')),
+  executed     TEXT    NOT NULL CHECK (executed = 'no' OR executed = 'yes' OR executed = 'maybe'),
   client_count INTEGER NOT NULL,           -- largest X-Retry-Count a client sent
   attempts     INTEGER NOT NULL,
   runs         TEXT    NOT NULL,           -- JSON
@@ -148,8 +149,8 @@ FROM records r LEFT JOIN requests q ON q.record = r.id;
 DROP TABLE records;
 ALTER TABLE records2 RENAME TO records;
 CREATE INDEX records_life ON records (past, expires, state, bytes);
-CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND state IN ('parked', 'dead', 'in_doubt');
-CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND state IN ('dead', 'in_doubt');
+CREATE INDEX records_due ON records (next_at) WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt');
+CREATE INDEX records_letters ON records (updated) WHERE past = 0 AND (state = 'dead' OR state = 'in_doubt');
 CREATE INDEX records_receipt ON records (receipt) WHERE receipt IS NOT NULL;
 CREATE INDEX records_parked ON records (parked) WHERE parked IS NOT NULL;
 CREATE INDEX records_of_host ON records (host, updated) WHERE past = 0 AND state = 'parked';
@@ -164,36 +165,39 @@ ALTER TABLE answers  ADD COLUMN sealed TEXT; -- the same of fields and body
 CREATE TABLE calls (
   id          INTEGER PRIMARY KEY,
   call_id     TEXT    NOT NULL,
-  key_hash    TEXT,             -- first 16 hex digits of the SHA-256 of its key; NULL: it had none
+  call_hash   INTEGER NOT NULL, -- of call_id, see docs/store.md
+  tenant      TEXT,             -- of its record; NULL: it had none
+  key         TEXT,
+  key_hash    INTEGER,          -- as logs show it, printf('%016x', key_hash); NULL: it had no key
   started     TEXT    NOT NULL,
   ended       TEXT    NOT NULL,
   duration_ns INTEGER NOT NULL, -- within its last process
   overhead_ns INTEGER NOT NULL, -- of that, our own part
   result      TEXT    NOT NULL, -- success, recovered, replay, failed, rejected, cancelled
   reason      TEXT    NOT NULL,
-  detail      TEXT    NOT NULL,
+  detail      TEXT,
   status      INTEGER NOT NULL, -- what the client got; 0: nothing, 499: it had left
   executed    TEXT    NOT NULL, -- no, maybe, yes
   mode        TEXT    NOT NULL,
-  policy      TEXT    NOT NULL,
-  shop        TEXT    NOT NULL,
-  shop_tier   TEXT    NOT NULL,
-  task_type   TEXT    NOT NULL,
-  user        TEXT    NOT NULL,
+  policy      TEXT,
+  shop        TEXT,
+  shop_tier   TEXT,
+  task_type   TEXT,
+  user        TEXT,
   client      TEXT    NOT NULL,
   method      TEXT    NOT NULL,
   scheme      TEXT    NOT NULL,
   host        TEXT    NOT NULL,
   path        TEXT    NOT NULL, -- without query
-  client_id   TEXT    NOT NULL, -- the client's X-Request-Id
-  trace       TEXT    NOT NULL, -- the client's traceparent
+  client_id   TEXT,             -- the client's X-Request-Id
+  trace       TEXT,             -- the client's traceparent
   bytes       INTEGER NOT NULL, -- of the answer
   previous    INTEGER NOT NULL, -- attempts of earlier runs
-  attempts    TEXT    NOT NULL, -- JSON, as records.history
-  waits       TEXT    NOT NULL  -- JSON: cause, for_ns
+  attempts    TEXT,             -- JSON, as records.history; NULL: none
+  waits       TEXT              -- JSON: cause, for_ns; NULL: none
 );
 CREATE INDEX calls_ended ON calls (ended, shop, task_type, host, result, reason);
-CREATE INDEX calls_call ON calls (call_id);
+CREATE INDEX calls_call ON calls (call_hash);
 CREATE INDEX calls_key ON calls (key_hash) WHERE key_hash IS NOT NULL;
 
 -- What a text is looked for in: hashes of 8 bytes, by the time of the end.
@@ -297,11 +301,14 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []string) error {
 			return fmt.Errorf("no copy before the migration: %w", err)
 		}
 	}
+	made := version == 0
 	for ; version < len(steps); version++ {
 		if err := step(ctx, db, steps[version], version+1); err != nil {
 			return fmt.Errorf("migration to version %d, nothing of it is kept: %w", version+1, err)
 		}
-		s.bounds().Log("store migrated", "file", s.path, "version", version+1)
+		if !made {
+			s.bounds().Log("store migrated", "file", s.path, "version", version+1)
+		}
 	}
 	return nil
 }

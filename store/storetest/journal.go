@@ -66,7 +66,7 @@ func ended(n int) *attempt.Summary {
 		ID: fmt.Sprintf("call-%d", n), Mode: "forward", Policy: "order_ship", User: some(2, "bot1", ""), Client: "10.0.0.1:5000",
 		Labels: attempt.Labels{Shop: some(3, "s17", "s18"), ShopTier: "vip", TaskType: some(4, "order_ship", "report")},
 		Method: "POST", Scheme: "https", Host: some(5, "u1.test:443", some(2, "u1.test:8443", "u10.test:443")), Path: "/order",
-		KeyHash: some(6, "0123456789abcdef", some(5, "fedcba9876543210", "")), ClientID: fmt.Sprintf("client-%d", n), Trace: "00-ab-cd-01",
+		Record: attempt.RecordID{Tenant: "bot1;s17", Key: some(6, "k\x00é", "k2")}, KeyHash: some(6, "0123456789abcdef", some(5, "fedcba9876543210", "")), ClientID: fmt.Sprintf("client-%d", n), Trace: "00-ab-cd-01",
 		State: "done", Result: some(7, "failed", "success"), Reason: some(7, "attempts_exhausted", "ok"), Detail: "é",
 		Status: 200, Executed: classify.ExecutedYes, Previous: n, Bytes: int64(n), Overhead: time.Microsecond,
 		Started: start.Add(time.Duration(n)*time.Minute - time.Second), Ended: start.Add(time.Duration(n) * time.Minute), Duration: time.Second,
@@ -85,11 +85,18 @@ func (d *diary) note(calls ...*attempt.Summary) {
 	}
 }
 
+// find gives what a query finds, and where to go on; empty: that was all.
 func (d *diary) find(q journal.Query) (calls []*attempt.Summary, next string) {
 	d.Helper()
-	calls, next, err := d.journal.Find(d.Context(), q)
-	if err != nil {
-		d.Fatalf("Find(%+v) = %v", q, err)
+	found, more, err := d.journal.Find(d.Context(), q)
+	if err != nil || more && len(found) == 0 {
+		d.Fatalf("Find(%+v) = %d calls, more %v, %v", q, len(found), more, err)
+	}
+	for _, e := range found {
+		calls = append(calls, e.Summary)
+	}
+	if more {
+		next = found[len(found)-1].Place
 	}
 	return calls, next
 }
@@ -126,7 +133,7 @@ func foundAsNoted(d *diary) {
 }
 
 func strangeCalls(d *diary) {
-	for n, text := range []string{"", "\x00", "\xff\xfe", "'; DROP TABLE calls; --", `"],[{`, strings.Repeat("長", 10_000), "%_*?"} {
+	for n, text := range []string{"", "\x00", "\xff\xfe", "'; DROP TABLE calls; --", `"],[{`, strings.Repeat("長", 1_000), "%_*?"} {
 		c := ended(n)
 		c.ID, c.Path, c.ClientID, c.Trace, c.Detail, c.Labels.Shop, c.Host, c.User = text+"x", "/"+text, text, text, text, text, text+":80", text
 		c.Attempts[0].UpstreamID, c.Attempts[0].Host = strings.ToValidUTF8(text, "?"), "u"
@@ -167,16 +174,38 @@ func wanted(d *diary) {
 	all := d.some(120)
 	for _, q := range []journal.Query{
 		{},
-		{CallID: "call-17"}, {CallID: "call-1"}, {CallID: "none"},
-		{KeyHash: "0123456789abcdef"}, {KeyHash: "0123456789abcdef", Shop: "s18"}, {KeyHash: "ffff"},
-		{Shop: "s17"}, {TaskType: "report"}, {Shop: "s17", TaskType: "order_ship"},
-		{Host: "u1.test"}, {Host: "u1.test:443"}, {Host: "u1"}, {Host: "u1.test:44"}, {Host: "u1.test:"},
-		{State: "done"}, {State: "waiting"}, {State: "running"},
-		{Result: "failed"}, {Reason: "attempts_exhausted"}, {Reason: "header_timeout"}, {Reason: "status_5"},
-		{Since: start.Add(60 * time.Minute)}, {Until: start.Add(60 * time.Minute)}, {Since: start.Add(10 * time.Minute), Until: start.Add(11 * time.Minute)},
-		{Words: salts.Words("order-77")}, {Words: salts.Words("order-77 sku-5")}, {Words: salts.Words("client-33")}, {Words: salts.Words("nothing-1")},
-		{Words: salts.Words("order-77"), Shop: "s17", Host: "u1.test"}, {Words: salts.Words("order-78"), Since: start.Add(50 * time.Minute), Until: start.Add(70 * time.Minute)},
-		{Words: salts.Words("order-77"), CallID: "call-9"}, {Words: salts.Words("order-77"), KeyHash: "0123456789abcdef"},
+		{CallID: "call-17"},
+		{CallID: "call-1"},
+		{CallID: "none"},
+		{KeyHash: "0123456789abcdef"},
+		{KeyHash: "0123456789abcdef", Shop: "s18"},
+		{KeyHash: "ffff"},
+		{Shop: "s17"},
+		{TaskType: "report"},
+		{Shop: "s17", TaskType: "order_ship"},
+		{Host: "u1.test"},
+		{Host: "u1.test:443"},
+		{Host: "u1"},
+		{Host: "u1.test:44"},
+		{Host: "u1.test:"},
+		{State: "done"},
+		{State: "waiting"},
+		{State: "running"},
+		{Result: "failed"},
+		{Reason: "attempts_exhausted"},
+		{Reason: "header_timeout"},
+		{Reason: "status_5"},
+		{Since: start.Add(60 * time.Minute)},
+		{Until: start.Add(60 * time.Minute)},
+		{Since: start.Add(10 * time.Minute), Until: start.Add(11 * time.Minute)},
+		{Words: salts.Words("order-77")},
+		{Words: salts.Words("order-77 sku-5")},
+		{Words: salts.Words("client-33")},
+		{Words: salts.Words("nothing-1")},
+		{Words: salts.Words("order-77"), Shop: "s17", Host: "u1.test"},
+		{Words: salts.Words("order-78"), Since: start.Add(50 * time.Minute), Until: start.Add(70 * time.Minute)},
+		{Words: salts.Words("order-77"), CallID: "call-9"},
+		{Words: salts.Words("order-77"), KeyHash: "0123456789abcdef"},
 		{Words: salts.Words("order-77"), Result: "failed", Reason: "status_503", TaskType: "report"},
 	} {
 		q.Limit = 1000

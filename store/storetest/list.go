@@ -19,8 +19,10 @@ var listTests = []test{
 	{"what many wake at a time is woken once", wokenOnce},
 	{"a buried call is a dead record, and its key is its own", buried},
 	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
+	{"who begins on a letter is told so", letterBegins},
 	{"anybody may ask for a receipt, at any time", receiptAnyTime},
 	{"a letter keeps its last answer", letterKeepsAnswer},
+	{"a doubt that outlived its ttl becomes a letter, or goes on under its key", doubtEnds},
 	{"notes are kept, the last ones", notesKept},
 	{"a record can be adopted", adopted},
 	{"a run's deadline can be moved, and parking is remembered", parkedSince},
@@ -77,9 +79,17 @@ func listFiltered(b *bench) {
 	b.list(idempotency.Query{Receipt: "call-dead"}, "dead")
 	b.list(idempotency.Query{Receipt: "call-done"})
 	b.list(idempotency.Query{KeyHash: idempotency.KeyHash("done")}, "done")
-	b.list(idempotency.Query{Terms: []uint64{1}}, "doubt", "dead")
-	b.list(idempotency.Query{Terms: []uint64{1, 1 << 63}}, "dead")
-	b.list(idempotency.Query{Terms: []uint64{2}})
+	b.list(idempotency.Query{Words: [][]uint64{{1}}}, "doubt", "dead")
+	b.list(idempotency.Query{Words: [][]uint64{{1}, {2, 1 << 63}}}, "dead")
+	b.list(idempotency.Query{Words: [][]uint64{{1}, {2}}})
+	b.list(idempotency.Query{Executed: []classify.Executed{classify.ExecutedNo}}, "run")
+	b.list(idempotency.Query{States: letters[:1]}, "dead")
+	b.list(idempotency.Query{States: letters, Oldest: true, Since: at(1), Until: at(3)}, "dead", "doubt")
+	b.list(idempotency.Query{States: letters, Executed: []classify.Executed{classify.ExecutedNo, classify.ExecutedMaybe}}, "doubt", "dead")
+	b.list(idempotency.Query{States: letters, KeyHash: idempotency.KeyHash("dead")}, "dead")
+	b.list(idempotency.Query{States: []idempotency.State{idempotency.StateParked}, Host: "u1.test:443"})
+	b.list(idempotency.Query{States: []idempotency.State{idempotency.StateDead, idempotency.StateDone}}, "done", "dead")
+	b.list(idempotency.Query{Oldest: true}, "run", "dead", "doubt", "done", "other")
 	b.list(idempotency.Query{Since: at(2), Until: at(4)}, "done", "doubt")
 	if _, _, err := b.store.List(b.Context(), idempotency.Query{After: "nowhere"}); !errors.Is(err, idempotency.ErrCursor) {
 		b.Errorf("List after nowhere = %v, want %v", err, idempotency.ErrCursor)
@@ -93,8 +103,16 @@ func listInPieces(b *bench) {
 		b.begin(claim(id, "call-1"), start.Add(time.Duration(i/4)*time.Second), idempotency.Fresh)
 		want = append(want, id.Key)
 	}
+	for _, oldest := range []bool{false, true} {
+		b.piecewise(idempotency.Query{Limit: 5, Oldest: oldest}, want)
+	}
+}
+
+// piecewise reads a list in pieces of q.Limit and requires these keys in all.
+func (b *bench) piecewise(q idempotency.Query, want []string) {
+	b.Helper()
 	var got []string
-	for q := (idempotency.Query{Limit: 5}); ; {
+	for {
 		recs, next, err := b.store.List(b.Context(), q)
 		if err != nil {
 			b.Fatalf("List = %v", err)
@@ -105,8 +123,8 @@ func listInPieces(b *bench) {
 		if q.After = next; next == "" {
 			break
 		}
-		if len(recs) != 5 {
-			b.Errorf("a piece has %d records, want 5", len(recs))
+		if len(recs) != q.Limit {
+			b.Errorf("a piece has %d records, want %d", len(recs), q.Limit)
 		}
 	}
 	slices.Sort(got)
@@ -239,6 +257,22 @@ func receiptStays(b *bench) {
 	}
 }
 
+// letterBegins: who runs a dead letter again is told that it is one.
+func letterBegins(b *bench) {
+	for i, state := range []idempotency.State{idempotency.StateDead, idempotency.StateFailed} {
+		c := claim(idempotency.ID{Tenant: order.Tenant, Key: named(i)}, "call-1")
+		b.reach(c, state, classify.ExecutedNo)
+		c.Owner = "call-2"
+		for _, fingerprint := range []byte{1, 9} { // the same request, another one
+			begun, err := b.store.Begin(b.Context(), other(fingerprint, c), start)
+			if want := state == idempotency.StateDead && fingerprint == 1; err != nil || begun.Result != idempotency.Fresh || begun.Letter != want {
+				b.Errorf("Begin on %s = %v, letter %v, %v, want a letter %v", state, begun.Result, begun.Letter, err, want)
+			}
+			b.advance(c.ID, idempotency.StateRunning, state, change("call-2", start))
+		}
+	}
+}
+
 // receiptAnyTime: who asks for a receipt changes nothing else.
 func receiptAnyTime(b *bench) {
 	for i, state := range idempotency.States() {
@@ -269,6 +303,33 @@ func letterKeepsAnswer(b *bench) {
 	}
 	if n := b.store.Stats().Bytes; n != 0 {
 		b.Errorf("%d bytes of answers are left, want none", n)
+	}
+}
+
+func doubtEnds(b *bench) {
+	late := start.Add(2 * ttl)
+	b.reach(requested(difficult(), claim(order, "call-1")), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	b.refuse(order, idempotency.StateInDoubt, idempotency.StateFailed, change("", late), idempotency.ErrNotFound)
+	ch := change("", late)
+	ch.TTL = 30 * ttl
+	rec := b.advance(order, idempotency.StateInDoubt, idempotency.StateDead, ch)
+	if !rec.Expires.Equal(late.Add(30*ttl)) || rec.Executed != classify.ExecutedMaybe {
+		b.Errorf("the letter expires %v, executed %s", rec.Expires, rec.Executed)
+	}
+	b.load(order, difficult())
+
+	id := idempotency.ID{Tenant: order.Tenant, Key: "again"}
+	if !b.store.Durable() {
+		return // no person looks for letters there
+	}
+	b.reach(claim(id, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	if rec := b.begin(claim(id, "call-2"), late, idempotency.Fresh); len(rec.History) != 1 || rec.Executed != classify.ExecutedMaybe {
+		b.Errorf("the new run forgot what happened: %+v", rec)
+	}
+	id.Key = "another"
+	b.reach(claim(id, "call-1"), idempotency.StateInDoubt, classify.ExecutedMaybe)
+	if rec := b.begin(other(2, claim(id, "call-2")), late, idempotency.Fresh); len(rec.History) != 0 || rec.Executed != classify.ExecutedNo {
+		b.Errorf("another request has a past: %+v", rec)
 	}
 }
 

@@ -1,0 +1,47 @@
+package deadletter
+
+import (
+	"retryproxy/classify"
+	"retryproxy/idempotency"
+)
+
+// What there is to do about a letter.
+const (
+	TodoRequeue = "requeue" // run it again: that is safe
+	TodoCheck   = "check"   // look at the upstream first
+	TodoResolve = "resolve" // it was executed: say so
+	TodoWait    = "wait"    // it is on its way again
+	TodoNone    = "none"    // it is no letter any more
+)
+
+// mend is what has to be done before a repeat can help, by reason.
+var mend = map[string]string{
+	"auth_expired":         "Renew the shop's login first, then requeue it.",
+	"signature_expired":    "See to the clock and the signature first, then requeue it; where the signature is part of the request, let the bot send it anew.",
+	"risk_control":         "The platform suspects this shop: have a person look at the shop first, then requeue it.",
+	"quota_exhausted":      "The shop's quota there is used up: requeue it when there is some again.",
+	"shop_breaker_open":    "All calls of this shop there failed alike, often by its login: mend that first, then requeue it.",
+	"retries_off":          "Retries were switched off: requeue it when that is over.",
+	"retry_after_too_long": "The upstream asked for more time than the call had: requeue it after that.",
+	"client_gone":          "Its client left. Requeue it if the result is still wanted, else drop it.",
+}
+
+// Advise says what to do about a record, as a token and in words.
+func Advise(rec *idempotency.Record) (todo, words string) {
+	switch {
+	case !rec.State.Ended():
+		return TodoWait, "It is on its way again; nothing to do but to wait for its end."
+	case !rec.State.Letter():
+		return TodoNone, "It is closed; nothing to do."
+	case rec.Executed == classify.ExecutedYes:
+		return TodoResolve, "The upstream acted; only its answer did not come whole. Fetch the result there, then resolve it as executed."
+	case doubtful(rec):
+		return TodoCheck, "The upstream may have acted, and nothing would keep it from acting twice. Look there whether it did, then resolve it as executed or as not executed."
+	case rec.Executed != classify.ExecutedNo:
+		return TodoRequeue, "The upstream may have acted, but it honours the key: to run it again is safe."
+	}
+	if words := mend[rec.Reason]; words != "" {
+		return TodoRequeue, "Nothing was executed. " + words
+	}
+	return TodoRequeue, "Nothing was executed: to run it again is safe. Requeue it when the upstream is well."
+}
