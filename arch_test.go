@@ -70,6 +70,7 @@ var layers = map[string]layer{
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
+	"internal/redistest":  {level: 2}, // a Redis of the tests
 }
 
 const lastPureLevel = 1

@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"retryproxy/config"
+	"retryproxy/internal/redistest"
 	"retryproxy/telemetry"
 )
 
@@ -41,6 +44,35 @@ func BenchmarkProxy(b *testing.B) {
 			return benchRequest("POST", up, fmt.Sprintf("X-Idempotency-Key: k%d\r\n", n), strings.Repeat("x", 1024))
 		})
 	})
+}
+
+// BenchmarkKeyed is a keyed POST of 1 KiB through the whole proxy by 64 clients at a
+// time, each call with a key of its own, by where its record is kept.
+func BenchmarkKeyed(b *testing.B) {
+	up := cannedUpstream(b)
+	everysec := redistest.Start(b, "appendonly", "yes", "appendfsync", "everysec")
+	for _, way := range []struct{ name, store string }{
+		{"memory", "{kind: memory}"},
+		{"sqlite", "{kind: sqlite, path: '" + b.TempDir() + "', durability: process}"},
+		{"redis", "{kind: redis, url: '" + redistest.Start(b).URL() + "'}"},
+		{"redis-everysec", "{kind: redis, url: '" + everysec.URL() + "'}"},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			addr := benchProxy(b, "store: "+way.store)
+			var n atomic.Int64
+			b.SetParallelism(max(1, 64/runtime.GOMAXPROCS(0)))
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				c := benchClient(b, addr)
+				defer c.Close()
+				buf := make([]byte, 4096)
+				for pb.Next() {
+					benchCall(b, c, benchRequest("POST", up, fmt.Sprintf("X-Idempotency-Key: k%d\r\n", n.Add(1)), strings.Repeat("x", 1024)), buf)
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+		})
+	}
 }
 
 // TestHotPathAllocatesLess holds the goal: a plain call allocates less than
@@ -178,10 +210,12 @@ func reverseProxy(tb testing.TB, up string) string {
 	return l.Addr().String()
 }
 
-// benchProxy is the product with its default configuration and its log on.
-func benchProxy(tb testing.TB) string {
+// benchProxy is the product with its default configuration and its log on, and with
+// further settings.
+func benchProxy(tb testing.TB, settings ...string) string {
 	tb.Helper()
-	cfg, err := config.Parse("bench", []byte(`listen: {proxy: "127.0.0.1:0", admin: "127.0.0.1:0"}`), config.Options{})
+	text := `listen: {proxy: "127.0.0.1:0", admin: "127.0.0.1:0"}` + "\n" + strings.Join(settings, "\n")
+	cfg, err := config.Parse("bench", []byte(text), config.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -107,9 +107,10 @@ type victim struct {
 	early      int                                 // kills before it listened
 	doomed     [moments]atomic.Pointer[os.Process] // what dies when the moment comes
 
-	mu sync.Mutex
-	up chan struct{} // closed while it listens
-	at *url.URL
+	mu   sync.Mutex
+	up   chan struct{} // closed while it listens
+	at   *url.URL
+	pick func() *url.URL // of several processes, one that listens; nil: there is only this
 }
 
 func newVictim(t *testing.T) *victim {
@@ -244,6 +245,9 @@ func (v *victim) end() {
 
 // serving waits until it listens, and says where; nil: ctx ended.
 func (v *victim) serving(ctx context.Context) *url.URL {
+	if v.pick != nil {
+		return v.pick()
+	}
 	for {
 		v.mu.Lock()
 		at, up := v.at, v.up

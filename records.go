@@ -9,6 +9,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/store/memory"
+	"retryproxy/store/redis"
 	"retryproxy/store/sqlite"
 )
 
@@ -17,11 +18,15 @@ type recordStore struct {
 	idempotency.Store
 	bound   func(cfg *config.Config, now time.Time)
 	history journal.Journal // of calls that ended; nil: the store keeps none
+	fleet   *redis.Store    // nil: this process shares it with nobody
 }
 
 // openStore opens the store of the configuration.
 func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recordStore, error) {
-	if cfg.Store.Kind != "sqlite" {
+	switch cfg.Store.Kind {
+	case "redis":
+		return openRedis(ctx, cfg, log)
+	case "memory":
 		s := memory.New(memoryConfig(cfg))
 		return recordStore{Store: s, bound: func(cfg *config.Config, now time.Time) { s.Configure(memoryConfig(cfg), now) }}, nil
 	}
@@ -34,7 +39,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 	if err != nil {
 		return recordStore{}, err
 	}
-	return recordStore{s, func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }, s}, nil
+	return recordStore{Store: s, bound: func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }, history: s}, nil
 }
 
 func memoryConfig(cfg *config.Config) memory.Config {

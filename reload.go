@@ -42,7 +42,7 @@ func (a *app) apply(data []byte) error {
 		}
 	}
 	now := time.Now()
-	a.limiter.Configure(next.Limiter(), now)
+	a.limit(next, now)
 	a.shops.Configure(shopConfig(next))
 	a.exits.Configure(next.Limiter().Breaker, now)
 	a.metrics.Hosts(configuredHosts(next))

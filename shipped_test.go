@@ -17,6 +17,7 @@ func TestShippedConfigurationsLoad(t *testing.T) {
 	files := map[string]string{
 		"demo":    "listen: {proxy: 127.0.0.1:0, admin: 127.0.0.1:0}\n" + demo.Config,
 		"example": readShipped(t, "example/config.yaml"),
+		"fleet":   readShipped(t, "example/fleet-config.yaml"),
 	}
 	peers, err := filepath.Glob("bench/peers/*/config.yaml")
 	if err != nil || len(peers) == 0 {

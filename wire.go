@@ -58,7 +58,8 @@ type app struct {
 	cfg      atomic.Pointer[config.Config]
 	watcher  *config.Watcher
 	draining atomic.Bool
-	ways     ways // changed by reloads only, one at a time
+	limits   limits // changed by reloads, and as the fleet's store comes and goes
+	ways     ways   // changed by reloads only, one at a time
 
 	metrics  *telemetry.Metrics
 	observer *doctor.Observer // what clients do, for the doctor
@@ -130,7 +131,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store,
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
@@ -138,6 +139,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		},
 		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
+	if a.limits.cfg = cfg.Limiter(); a.store.fleet != nil {
+		a.store.fleet.OnHealth(a.alone)
+	}
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
 	a.metrics.Watch(a.sources())
@@ -224,7 +228,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Path, Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")

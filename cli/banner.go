@@ -23,7 +23,7 @@ type Info struct {
 	Egress    []string // rules, such as "proxy-a  socks5h://10.0.0.1:1080"
 	Users     bool     // credentials are needed
 	Memory    bool     // keys are kept in memory only
-	Store     string   // directory of the durable store
+	Store     string   // where the durable store is
 	Overruled bool     // by -data, though Config says store.kind: memory
 	Warnings  []string
 }

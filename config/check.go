@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -141,13 +142,9 @@ func (c *checker) deadLetters(d *DeadLetters) {
 	between(c, "dead_letters.max", d.Max, 1, most)
 }
 
-// store checks where records are kept. Redis is a kind of a later version.
+// store checks where records are kept.
 func (c *checker) store(s *Store) {
-	if s.Kind == "redis" {
-		c.fail("store.kind", "redis is not in this version; memory and sqlite are")
-		return
-	}
-	c.oneOf("store.kind", s.Kind, "memory", "sqlite")
+	c.oneOf("store.kind", s.Kind, "memory", "sqlite", "redis")
 	c.oneOf("store.durability", s.Durability, "full", "process")
 	if _, err := seal.Parse(string(s.Key)); err != nil {
 		c.fail("store.key", "%v", err)
@@ -155,8 +152,29 @@ func (c *checker) store(s *Store) {
 	switch {
 	case s.Kind == "sqlite" && s.Path == "":
 		c.fail("store.path", "sqlite needs a directory for its file; -data gives one as well")
-	case s.Kind == "memory" && s.Path != "":
-		c.fail("store.path", "memory keeps nothing in %s; kind: sqlite does", shorten(s.Path))
+	case s.Kind != "sqlite" && s.Path != "":
+		c.fail("store.path", "%s keeps nothing in %s; kind: sqlite does", shorten(s.Kind), shorten(s.Path))
+	}
+	switch {
+	case s.Kind == "redis":
+		c.redisURL("store.url", string(s.URL))
+	case s.URL != "":
+		c.fail("store.url", "%s asks no server; kind: redis does", shorten(s.Kind))
+	}
+}
+
+// redisURL checks an address without ever showing it: it may hold a password.
+func (c *checker) redisURL(path, text string) {
+	const want = "want redis://[user:password@]host:port[/database], rediss://… or unix:///path"
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		c.fail(path, want)
+	case u.Scheme == "unix" && u.Path != "":
+	case u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "":
+		c.fail(path, want)
+	case strings.Trim(u.Path, "/0123456789") != "":
+		c.fail(path, "after the host stands the number of a database or nothing")
 	}
 }
 

@@ -6,6 +6,7 @@ package config
 
 import (
 	"net/netip"
+	"net/url"
 	"time"
 
 	"retryproxy/internal/seal"
@@ -217,17 +218,29 @@ type Limits struct {
 
 // Store is where records are kept.
 type Store struct {
-	Kind       string `key:"kind"`       // memory, sqlite
+	Kind       string `key:"kind"`       // memory, sqlite, redis
 	Path       string `key:"path"`       // sqlite: a directory
 	Durability string `key:"durability"` // sqlite: full, process
-	URL        Secret `key:"url,later"`
-	Key        Secret `key:"key"` // sqlite: seals what is kept, see Keys
+	URL        Secret `key:"url"`        // redis: may hold a password
+	Key        Secret `key:"key"`        // sqlite, redis: seals what is kept, see Keys
 }
 
 // Keys are those of Key; nil: there are none. Parse has checked them.
 func (s *Store) Keys() *seal.Keys {
 	k, _ := seal.Parse(string(s.Key))
 	return k
+}
+
+// Place says for people where a durable store is, without a password.
+func (s *Store) Place() string {
+	if s.Kind != "redis" {
+		return s.Path
+	}
+	u, err := url.Parse(string(s.URL))
+	if err != nil {
+		return "redis"
+	}
+	return "redis at " + u.Host + u.Path
 }
 
 // History is how long past calls are kept, by a durable store.

@@ -380,7 +380,6 @@ func TestNothingIsTheDefault(t *testing.T) {
 // What a later version brings is refused, not ignored; its default is fine.
 func TestLater(t *testing.T) {
 	for _, text := range []string{
-		"store: {url: 'redis://x'}",
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
 		"retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
 		"retry_policies: [{match: {operation: a}}]",

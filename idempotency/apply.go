@@ -18,7 +18,7 @@ const maxDetail = 512
 // when the table has no such move, ErrConflict when rec is in another state or
 // has another owner.
 func Apply(rec Record, from, to State, ch Change) (Record, error) {
-	if ch.onlyReceipt() && from == to && rec.State == from {
+	if ch.OnlyReceipt() && from == to && rec.State == from {
 		rec.Version++
 		rec.Receipt = cmp.Or(rec.Receipt, rec.Owner)
 		return rec, nil
@@ -49,9 +49,9 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	return rec, nil
 }
 
-// onlyReceipt says that a change asks for a receipt and nothing else, which anybody
+// OnlyReceipt says that a change asks for a receipt and nothing else, which anybody
 // may at any time.
-func (ch *Change) onlyReceipt() bool {
+func (ch *Change) OnlyReceipt() bool {
 	return ch.Receipt && ch.Owner == "" && ch.Append == nil && ch.NextAt.IsZero() && ch.Reason == "" && ch.Note == nil && ch.Answer == nil
 }
 

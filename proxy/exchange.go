@@ -218,8 +218,9 @@ func (x *exchange) prepare() {
 // retry the tokens, and the exit.
 func (x *exchange) await() {
 	since := time.Now()
-	for !x.takeTurn() || x.turn.Refused == "" && !x.enterExit(time.Now()) {
-		// The exit recovered before its date, or another probe was quicker.
+	for !x.takeTurn() || x.turn.Refused == "" && !(x.enterExit(time.Now()) && x.takeTokens()) {
+		// The exit recovered before its date, another probe was quicker, or other
+		// processes took the tokens.
 	}
 	x.waited(since)
 }

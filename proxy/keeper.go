@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -19,6 +20,7 @@ const (
 	mostDue     = 512 // records looked at together
 
 	asleep     = time.Minute            // longest sleep while nothing is due
+	blink      = time.Second            // next look after the store did not answer
 	soon       = 250 * time.Millisecond // next look while more is due than was looked at
 	spreadMax  = 2 * time.Second        // parked calls are woken spread over so long, or a tenth of their wait
 	eachPutOff = 10 * time.Millisecond  // what is put off comes again at this distance
@@ -29,6 +31,7 @@ const (
 // waits at the gate of its host like any other.
 type keeper struct {
 	sooner chan struct{} // something may be due earlier than was known
+	blind  bool          // the store did not answer when it was looked at last; of Keep
 
 	mu        sync.Mutex
 	looksAt   time.Time // when it looks next; zero: it looks just now
@@ -113,20 +116,22 @@ func (p *Proxy) look(ctx context.Context) time.Duration {
 	k.sleepsUntil(time.Time{}) // what is parked from now on may be missing in what is due
 	more := p.wakeRecovered(ctx)
 	due, next, err := p.Store.Due(ctx, now, mostDue)
-	if err != nil {
+	if err != nil && !k.blind {
 		p.Log.Error("what waits in the store cannot be looked up", "error", err)
-		next, more = time.Time{}, true
 	}
+	k.blind = err != nil
 	full := len(due) == mostDue
 	passed, failed := p.wakeDue(ctx, due, full, now)
 	at, unmoved := p.putOff(ctx, passed, now)
 	next, more = sooner(next, at), more || failed || unmoved
-	sleep := asleep
+	sleep := cmp.Or(p.LookEvery, asleep)
 	switch {
+	case k.blind:
+		sleep = blink
 	case full || more:
 		sleep = soon
 	case !next.IsZero():
-		sleep = min(max(time.Until(next), time.Millisecond), asleep)
+		sleep = min(max(time.Until(next), time.Millisecond), sleep)
 	}
 	k.sleepsUntil(now.Add(sleep))
 	return sleep

@@ -22,7 +22,14 @@ import (
 	"retryproxy/upstream"
 )
 
-// Deps are the parts a Proxy is wired from. All but Terms, Hooks and Log are required.
+// Tokens are retry tokens that several processes share.
+type Tokens interface {
+	// Take takes a token from every bucket, or none and says when they could all be
+	// there, and which is the last. While it fails, the limiter's own tokens count.
+	Take(ctx context.Context, needs []limiter.Need) (ok bool, at time.Time, dimension string, err error)
+}
+
+// Deps are the parts a Proxy is wired from. All but Tokens, Terms, Hooks and Log are required.
 type Deps struct {
 	Upstream *upstream.Client
 	Limiter  *limiter.Limiter
@@ -31,8 +38,12 @@ type Deps struct {
 	Pins     *intercept.Pins // clients that refuse our CA
 	Store    idempotency.Store
 	Flights  *idempotency.Flights
-	Spool    *spool.Pool // request bodies
-	Answers  *spool.Pool // answers kept while their call waits
+	Tokens   Tokens // nil: those of Limiter are all there are
+	// LookEvery is how long calls that other processes leave in the store may go
+	// unnoticed; 0: nobody else leaves any.
+	LookEvery time.Duration
+	Spool     *spool.Pool // request bodies
+	Answers   *spool.Pool // answers kept while their call waits
 	// Words are the words of a text, each as the hashes that calls can be found by.
 	Words func(text string) [][]uint64
 	// Inside serves HTTP that was found inside a CONNECT tunnel, or inside the TLS

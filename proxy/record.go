@@ -287,15 +287,26 @@ func (x *exchange) suspend(d Decision) bool {
 
 // setsOut writes what must be known of an attempt before it is sent: that the wait
 // is over, and where it goes, unless the record says so. Without a wait nothing is
-// written.
+// written. No other process may take the call over while the attempt is in flight.
 func (x *exchange) setsOut() bool {
 	switch {
+	case x.flight != nil && !x.leased():
+		return false
 	case x.rec.State == idempotency.StateWaiting:
 		return x.resume()
 	case x.lasting && x.hops[x.hop].host != x.rec.Host:
 		return x.advance(idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Host: x.hops[x.hop].host})
 	}
 	return true
+}
+
+// leased says that the call stays with this process for an attempt.
+func (x *exchange) leased() bool {
+	err := x.p.Store.Lease(context.WithoutCancel(x.call.Context()), x.policy.ConnectTimeout+x.policy.PerTryTimeout)
+	if err != nil {
+		x.p.Log.Error("nothing is sent: another process may have the call", "call_id", x.id, "error", err)
+	}
+	return err == nil
 }
 
 // resume takes the record out of its wait before the attempt is sent.

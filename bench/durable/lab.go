@@ -27,6 +27,7 @@ type lab struct {
 	dir  string
 	up   string
 	keys atomic.Int64
+	out  io.Writer
 }
 
 // stores are what is compared.
@@ -82,7 +83,7 @@ func until(end time.Time) func() bool { return func() bool { return time.Now().A
 
 // rate is how many keyed calls a second one core makes, and what one takes.
 func (l *lab) rate() error {
-	fmt.Printf("%-8s  %10s  %12s\n", "records", "calls/s", "CPU µs/call")
+	fmt.Fprintf(l.out, "%-8s  %10s  %12s\n", "records", "calls/s", "CPU µs/call")
 	cpu := map[string][]float64{}
 	for range l.rounds {
 		for _, s := range stores {
@@ -91,12 +92,12 @@ func (l *lab) rate() error {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			cpu[s.name] = append(cpu[s.name], each)
-			fmt.Printf("%-8s  %10.0f  %12.1f\n", s.name, calls, each)
+			fmt.Fprintf(l.out, "%-8s  %10.0f  %12.1f\n", s.name, calls, each)
 		}
 	}
 	base := median(cpu["memory"])
 	for _, s := range stores[1:] {
-		fmt.Printf("%s takes %.2f times the CPU of memory\n", s.name, median(cpu[s.name])/base)
+		fmt.Fprintf(l.out, "%s takes %.2f times the CPU of memory\n", s.name, median(cpu[s.name])/base)
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func (l *lab) steady() error {
 		return err
 	}
 	call, bare := percentile(took, 99), percentile(disk, 99)
-	fmt.Printf("%d calls/s with durability full: p50 %v, p99 %v; a bare fsync of 4 KiB meanwhile: p50 %v, p99 %v; p99 %.1f times that\n",
+	fmt.Fprintf(l.out, "%d calls/s with durability full: p50 %v, p99 %v; a bare fsync of 4 KiB meanwhile: p50 %v, p99 %v; p99 %.1f times that\n",
 		steadyRate, percentile(took, 50), call, percentile(disk, 50), bare, float64(call)/float64(bare))
 	return nil
 }
@@ -222,7 +223,7 @@ func (l *lab) parkedCalls() error {
 	if _, err := l.loop(p, connections, "/later", "202", enough); err != nil {
 		return err
 	}
-	fmt.Printf("%d calls parked in %v\n", l.parked, time.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(l.out, "%d calls parked in %v\n", l.parked, time.Since(began).Round(time.Millisecond))
 	time.Sleep(5 * time.Second)
 	before, err := p.cpu()
 	if err != nil {
@@ -235,7 +236,7 @@ func (l *lab) parkedCalls() error {
 		return err
 	}
 	now, err := p.memory()
-	fmt.Printf("resident %d MiB, %d MiB before; idle CPU %.2f %%\n", now>>20, empty>>20, 100*float64(after-before)/float64(idle))
+	fmt.Fprintf(l.out, "resident %d MiB, %d MiB before; idle CPU %.2f %%\n", now>>20, empty>>20, 100*float64(after-before)/float64(idle))
 	return err
 }
 

@@ -55,7 +55,7 @@ func run(o *options) error {
 		return err
 	}
 	defer up.Close()
-	l := &lab{options: o, dir: dir, up: up.Addr().String()}
+	l := &lab{options: o, dir: dir, up: up.Addr().String(), out: os.Stdout}
 	for _, part := range []struct {
 		name string
 		run  func() error

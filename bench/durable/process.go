@@ -58,7 +58,7 @@ func (l *lab) start(name, store string) (*process, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	command := []string{l.binary, "serve", "-config", file, "-data", p.data}
+	command := []string{l.binary, "serve", "-config", file}
 	if _, err := exec.LookPath("taskset"); err == nil {
 		command = append([]string{"taskset", "-c", "0"}, command...)
 	}

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,16 +36,46 @@ func crash(b *bench, state idempotency.State, reopen Reopen) {
 		b.load(order, difficult())
 	}
 	if state.Ended() {
-		b.pending()
+		b.left()
 		return
 	}
 	if state == idempotency.StateParked {
-		b.pending()
+		b.left()
 	} else {
-		b.pending(order.Key)
+		b.left(order.Key)
+		b.takeOver(order, state, "call-1")
 	}
 	b.begin(claim(order, "call-2"), start, idempotency.Busy)
 	b.advance(order, state, idempotency.StateFailed, change("call-1", start))
+	b.left()
+}
+
+// left requires the calls that an ended process left behind: pending, or due in a
+// store that several processes share.
+func (b *bench) left(want ...string) {
+	b.Helper()
+	if !b.store.Durable() {
+		want = nil
+	}
+	pending, err1 := b.store.Pending(b.Context())
+	due, _, err2 := b.store.Due(b.Context(), start, 100)
+	if err := errors.Join(err1, err2); err != nil {
+		b.Fatalf("Pending and Due = %v", err)
+	}
+	var got []string
+	for _, rec := range slices.Concat(pending, due) {
+		if rec.State == idempotency.StateRunning || rec.State == idempotency.StateWaiting {
+			got = append(got, rec.Key)
+			b.same("record left behind", rec, b.get(rec.ID, start))
+		}
+	}
+	b.same("keys left behind", got, want)
+}
+
+// takeOver goes on with a call of a process that is gone.
+func (b *bench) takeOver(id idempotency.ID, state idempotency.State, owner string) idempotency.Record {
+	b.Helper()
+	return b.advance(id, state, state, idempotency.Change{Now: start, Owner: owner, Adopt: true, NextAt: b.get(id, start).NextAt})
 }
 
 // crashAmongClaims: what was said to be fresh is there, and is nobody else's.
@@ -90,6 +122,7 @@ func versionsRise(b *bench, reopen Reopen) {
 	for run := range 3 {
 		rises(b.begin(claim(order, named(run)), start, idempotency.Fresh).Version)
 		b.store = reopen(b.T, b.store)
+		rises(b.takeOver(order, idempotency.StateRunning, named(run)).Version)
 		ch := change(named(run), start)
 		ch.Append = tries(1, classify.ExecutedNo)
 		rises(b.advance(order, idempotency.StateRunning, idempotency.StateFailed, ch).Version)

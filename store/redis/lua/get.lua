@@ -1,0 +1,4 @@
+-- get reads records by name.
+local out = {}
+for _, name in ipairs(ARGV) do out[#out + 1] = current(name) end
+return out
