@@ -205,13 +205,38 @@ func TestE2EFleetLosesReplicas(t *testing.T) {
 		f.replace()
 	}
 	load.calm(100)
-	load.stop.Store(true)
 	load.finish()
 	f.settled(redis)
 	load.check()
 	if honours.cut.Load()+blind.cut.Load() == 0 {
 		t.Error("no kill came while an attempt was in flight")
 	}
+	t.Logf("%d orders: %s", len(load.orders), load.tally())
+}
+
+// TestE2EFleetLosesRedis kills Redis again and again under the same load: none is
+// lost, none is made twice, none hangs.
+func TestE2EFleetLosesRedis(t *testing.T) {
+	kills, seed := setting(t, "RETRYPROXY_FLEET_KILLS", 2), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
+	t.Logf("RETRYPROXY_FLEET_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
+	redis := redistest.Start(t, "appendonly", "yes")
+	v := &victim{t: t, log: &lockedBuffer{}}
+	honours, blind := newSeller(v, seed, true), newSeller(v, seed, false)
+	f := &fleet{t: t, random: rand.New(rand.NewPCG(uint64(seed), 7)), start: func() *process { return replicaWith(t, redis, noLimits, blind.host) }}
+	f.all = []*process{f.start(), f.start()}
+	v.pick = f.pick
+	load := newBuyers(v, seed, honours, blind)
+	random := rand.New(rand.NewPCG(uint64(seed), 8))
+	for range kills {
+		load.calm(100)
+		redis.Kill()
+		<-time.After(time.Duration(random.Int64N(int64(2 * time.Second))))
+		redis.Restart()
+	}
+	load.calm(100)
+	load.finish()
+	f.settled(redis)
+	load.check()
 	t.Logf("%d orders: %s", len(load.orders), load.tally())
 }
 
@@ -254,24 +279,30 @@ func (f *fleet) replace() {
 // settled waits until nothing is running or waiting any more.
 func (f *fleet) settled(redis *redistest.Server) {
 	f.t.Helper()
+	awaitRecords(f.t, redis, 0, "running", "waiting", "parked")
+}
+
+// awaitRecords waits until there are so many records in these states.
+func awaitRecords(t *testing.T, redis *redistest.Server, want int64, states ...string) {
+	t.Helper()
 	options, err := goredis.ParseURL(redis.URL())
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	db := goredis.NewClient(options)
 	defer db.Close()
 	for end := time.Now().Add(takeover); ; {
-		left := int64(0)
-		for _, state := range []string{"running", "waiting", "parked"} {
-			left += db.ZCard(f.t.Context(), "rp:{retryproxy}:state:"+state).Val()
+		n := int64(0)
+		for _, state := range states {
+			n += db.ZCard(t.Context(), "rp:{retryproxy}:state:"+state).Val()
 		}
-		if left == 0 {
+		if n == want {
 			return
 		}
 		if time.Now().After(end) {
-			f.t.Fatalf("%d calls have not ended %v after the last kill", left, takeover)
+			t.Fatalf("after %v %d records are %v, want %d", takeover, n, states, want)
 		}
-		<-time.After(100 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 }
 
@@ -340,5 +371,44 @@ func TestE2EFleetSharesLimits(t *testing.T) {
 	group.Wait()
 	if n := seen.Load(); n != 8+5 {
 		t.Errorf("8 calls through two replicas made %d requests, want 8 and 5 retries", n)
+	}
+}
+
+// A replica that was frozen for longer than its lease sends nothing of what another
+// one took over, and changes nothing of it.
+func TestE2EFrozenReplicaSendsNothing(t *testing.T) {
+	redis := redistest.Start(t)
+	a, b := replica(t, redis), replica(t, redis)
+	var seen atomic.Int64
+	entered := make(chan struct{}, 8)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if seen.Add(1) == 1 {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			entered <- struct{}{}
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, "receipt")
+	}))
+	t.Cleanup(up.Close)
+	got := make(chan answered, 1)
+	go func() {
+		first, _ := a.order(up.URL, "k", "x")
+		got <- first
+	}()
+	<-entered
+	awaitRecords(t, redis, 1, "waiting")
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	if last := b.insist(up.URL, "k", takeover); last.status != 201 || last.body != "receipt" || seen.Load() != 2 {
+		t.Errorf("the other one answers %d %q after %d requests, want 201 and 2; log: %s", last.status, last.body, seen.Load(), b.stderr)
+	}
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	if first := <-got; first.status == 201 && first.body != "receipt" || seen.Load() != 2 {
+		t.Errorf("the frozen one answers %d %q, after %d requests, want no further request", first.status, first.body, seen.Load())
+	}
+	if again, err := a.order(up.URL, "k", "x"); err != nil || again.status != 201 || again.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("and then %d %q, %v, want the replay", again.status, again.body, err)
 	}
 }

@@ -148,9 +148,10 @@ type Store interface {
 	// processes share adds running and waiting ones of processes that are gone.
 	// They come without their answers, and are not moved. Errors: ErrUnavailable.
 	Due(ctx context.Context, now time.Time, limit int) (due []Record, next time.Time, err error)
-	// Lease makes sure that no other process adopts what this one runs within least.
-	// A store of one process says so at once. Errors: ErrUnavailable.
-	Lease(ctx context.Context, least time.Duration) error
+	// Lease makes sure that no other process adopts a running or waiting record of
+	// this owner within least, and that none has. A store of one process says so at
+	// once. Errors: ErrConflict (it is not his any more), ErrUnavailable.
+	Lease(ctx context.Context, id ID, owner string, least time.Duration) error
 	// Durable says that records outlive the process. Only then the methods below
 	// find anything.
 	Durable() bool

@@ -302,7 +302,7 @@ func (x *exchange) setsOut() bool {
 
 // leased says that the call stays with this process for an attempt.
 func (x *exchange) leased() bool {
-	err := x.p.Store.Lease(context.WithoutCancel(x.call.Context()), x.policy.ConnectTimeout+x.policy.PerTryTimeout)
+	err := x.p.Store.Lease(x.p.base, x.rec.ID, x.id, x.policy.ConnectTimeout+x.policy.PerTryTimeout)
 	if err != nil {
 		x.p.Log.Error("nothing is sent: another process may have the call", "call_id", x.id, "error", err)
 	}

@@ -42,7 +42,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{tb: tb, path: path, addr: freeAddr(tb)}
+	s := &Server{tb: tb, path: path, addr: FreeAddr(tb)}
 	_, port, _ := net.SplitHostPort(s.addr)
 	s.args = []string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--enable-debug-command", "yes"}
 	for i := 0; i+1 < len(settings); i += 2 {
@@ -63,7 +63,8 @@ func find() (string, error) {
 	return "", fmt.Errorf("these tests need a real server: install redis-server (Debian: apt-get install redis-server) or valkey-server; PATH is %s", os.Getenv("PATH"))
 }
 
-func freeAddr(tb testing.TB) string {
+// FreeAddr is an address on loopback that nobody listens on.
+func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -237,7 +237,7 @@ func (s *Store) Bury(_ context.Context, c idempotency.Claim, ch idempotency.Chan
 }
 
 // Lease implements idempotency.Store: nobody else has these records.
-func (s *Store) Lease(context.Context, time.Duration) error { return nil }
+func (s *Store) Lease(context.Context, idempotency.ID, string, time.Duration) error { return nil }
 
 // Durable implements idempotency.Store: nothing outlives the process.
 func (s *Store) Durable() bool { return false }

@@ -312,7 +312,7 @@ func TestRedisWithoutMemory(t *testing.T) {
 	if _, err := r.Advance(context.Background(), key("a", 1), idempotency.StateRunning, idempotency.StateDone, ch); err != nil {
 		t.Errorf("Advance without memory = %v", err)
 	}
-	if err := r.Lease(context.Background(), time.Hour); err != nil {
+	if err := r.hold(context.Background(), time.Hour); err != nil {
 		t.Errorf("Lease without memory = %v", err)
 	}
 }

@@ -31,6 +31,7 @@ type put struct {
 	request action
 	asked   *idempotency.Request // to set
 	mark    string
+	lapses  uint64
 }
 
 // how says who may write a record that a replica runs.
@@ -66,6 +67,7 @@ func (s *Store) mark() string { return s.replica + "-" + strconv.FormatUint(s.ma
 
 // write sends a put. now is what is there when that is another record than p.old.
 func (s *Store) write(ctx context.Context, script *goredis.Script, p *put) (said string, now *found, err error) {
+	p.lapses = s.lease.lapses.Load()
 	out, err := s.list(ctx, script, s.arguments(p)...)
 	if err != nil {
 		return "", nil, err
@@ -201,7 +203,7 @@ func (s *Store) remember(p *put) {
 		s.owned.Remove(p.rec.ID)
 		return
 	}
-	s.owned.Add(p.rec.ID, &found{rec: p.rec, replica: s.replica, mark: p.mark})
+	s.owned.Add(p.rec.ID, &found{rec: p.rec, replica: s.replica, mark: p.mark, lapses: p.lapses})
 }
 
 // Advance implements idempotency.Store.

@@ -348,6 +348,7 @@ type found struct {
 	replica string // that runs it
 	mark    string // of the change that wrote it
 	score   string // its place, in a list
+	lapses  uint64 // of the lease, when it was known to be run here
 }
 
 // parseFound reads what current in lib.lua gives.

@@ -28,9 +28,11 @@ const (
 // that nobody sets.
 type lease struct {
 	birth time.Time
-	until atomic.Int64  // it holds at least until then
-	want  atomic.Int64  // the most that was asked for in this time
-	alarm chan struct{} // looked at without delay
+	until atomic.Int64 // it holds at least until then
+	want  atomic.Int64 // the most that was asked for in this time
+	// lapses counts how often it had run out before it was renewed.
+	lapses atomic.Uint64
+	alarm  chan struct{} // looked at without delay
 
 	renewing sync.Mutex // one renewal at a time; guards what follows
 	wanted   int64      // want of the time before
@@ -42,7 +44,8 @@ type lease struct {
 	mu       sync.Mutex // guards what follows
 	since    time.Duration
 	down     error         // why Redis cannot be reached; nil: it can
-	offset   time.Duration // of the server's clock from ours
+	server   time.Time     // by its clock, when told
+	told     time.Duration // when that was
 	replicas int           // that are alive
 }
 
@@ -72,10 +75,39 @@ func (l *lease) suspect() {
 }
 
 // Lease implements idempotency.Store.
-func (s *Store) Lease(ctx context.Context, least time.Duration) error {
+func (s *Store) Lease(ctx context.Context, id idempotency.ID, owner string, least time.Duration) error {
 	if s.closed.Load() {
 		return errClosed
 	}
+	if err := s.hold(ctx, least); err != nil {
+		return err
+	}
+	if f, ok := s.owned.Get(id); ok && f.lapses == s.lease.lapses.Load() && f.rec.Owner == owner {
+		return nil
+	}
+	return s.confirm(ctx, id, owner)
+}
+
+// confirm looks whether a call is still run here: somebody may have adopted it while
+// the lease had run out. As it holds now, nobody does from here on.
+func (s *Store) confirm(ctx context.Context, id idempotency.ID, owner string) error {
+	lapses := s.lease.lapses.Load()
+	f, err := s.read(ctx, id)
+	switch {
+	case errors.Is(err, idempotency.ErrNotFound):
+		return fmt.Errorf("%w: there is no record any more", idempotency.ErrConflict)
+	case err != nil:
+		return err
+	case !running(f.rec.State) || f.replica != s.replica || f.rec.Owner != owner:
+		return fmt.Errorf("%w: another replica took the call over", idempotency.ErrConflict)
+	}
+	f.lapses = lapses
+	s.owned.Add(id, f)
+	return nil
+}
+
+// hold sees to it that the lease holds for least.
+func (s *Store) hold(ctx context.Context, least time.Duration) error {
 	l := &s.lease
 	for old := l.want.Load(); int64(least) > old && !l.want.CompareAndSwap(old, int64(least)); old = l.want.Load() {
 	}
@@ -143,26 +175,26 @@ func (s *Store) renew(ctx context.Context, least time.Duration) error {
 // renewNow asks Redis. Under renewing.
 func (s *Store) renewNow(ctx context.Context) error {
 	l := &s.lease
-	hold := l.hold()
+	hold := l.length()
 	l.tried = l.now()
-	local := s.clock()
 	out, err := leaseScript.Run(ctx, s.db, []string{s.prefix}, s.replica, hold.Microseconds()).Slice()
 	if err != nil {
 		return s.explained(err)
 	}
 	got := l.now()
 	if l.until.Load() < int64(l.tried) { // it had run out: others may have taken us to be gone
+		l.lapses.Add(1)
 		l.mu.Lock()
 		l.since = got
 		l.mu.Unlock()
 	}
 	// Clocks do not run alike; a fiftieth is more than any two differ by.
 	l.until.Store(max(l.until.Load(), int64(l.tried+hold-hold/50)))
-	return s.learn(out, local.Add((got-l.tried)/2))
+	return s.learn(out, l.tried+(got-l.tried)/2)
 }
 
-// hold is how long the lease is to be. Under renewing.
-func (l *lease) hold() time.Duration {
+// length is how long the lease is to be. Under renewing.
+func (l *lease) length() time.Duration {
 	now := l.now()
 	if now-l.turned > askedFor {
 		l.wanted, l.turned = l.want.Swap(0), now
@@ -173,8 +205,8 @@ func (l *lease) hold() time.Duration {
 
 var errForeign = errors.New("a script gave an unknown answer")
 
-// learn keeps what the renewal told. Under renewing.
-func (s *Store) learn(out []any, local time.Time) error {
+// learn keeps what the renewal told, and when that was. Under renewing.
+func (s *Store) learn(out []any, at time.Duration) error {
 	if len(out) != 3 {
 		return fmt.Errorf("%w: %w", idempotency.ErrUnavailable, errForeign)
 	}
@@ -190,7 +222,7 @@ func (s *Store) learn(out []any, local time.Time) error {
 	l.kept = since
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.offset, l.replicas = server.Sub(local), int(replicas)
+	l.server, l.told, l.replicas = server, at, int(replicas)
 	return nil
 }
 
@@ -222,21 +254,22 @@ func (s *Store) Replicas() int {
 // tolerated is how far clocks may differ without anybody translating.
 const tolerated = 500 * time.Millisecond
 
-// serverTime is what time it is for everybody.
+// serverTime is what time it is for everybody. It does not go by the clock of this
+// process, which may be set at any time.
 func (s *Store) serverTime() time.Time {
-	s.lease.mu.Lock()
-	defer s.lease.mu.Unlock()
-	return s.clock().Add(s.lease.offset)
+	l := &s.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.server.Add(l.now() - l.told)
 }
 
 // shift is what to add to a time of this process to have the server's.
 func (s *Store) shift() time.Duration {
-	s.lease.mu.Lock()
-	defer s.lease.mu.Unlock()
-	if s.lease.offset.Abs() < tolerated {
+	d := s.serverTime().Sub(s.clock())
+	if d.Abs() < tolerated {
 		return 0
 	}
-	return s.lease.offset.Round(time.Millisecond)
+	return d.Round(time.Millisecond)
 }
 
 // score is a time as an index has it.

@@ -277,10 +277,10 @@ func TestWhileRedisIsAway(t *testing.T) {
 	if got, err := r.claim(key("a", 2), start); !errors.Is(err, idempotency.ErrUnavailable) {
 		t.Errorf("Begin = %v, %v, want %v", got, err, idempotency.ErrUnavailable)
 	}
-	if err := r.Lease(context.Background(), time.Second); err != nil {
+	if err := r.Lease(context.Background(), key("a", 1), "o k1", time.Second); err != nil {
 		t.Errorf("Lease that still holds = %v", err)
 	}
-	if err := r.Lease(context.Background(), time.Hour); !errors.Is(err, idempotency.ErrUnavailable) {
+	if err := r.Lease(context.Background(), key("a", 1), "o k1", time.Hour); !errors.Is(err, idempotency.ErrUnavailable) {
 		t.Errorf("Lease for longer = %v, want %v", err, idempotency.ErrUnavailable)
 	}
 	if up := <-health; up {

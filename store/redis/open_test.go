@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,14 +82,14 @@ func TestLeaseIsAsLongAsAsked(t *testing.T) {
 	if d := r.leaseOf(r.replica); d > leaseTime || d < leaseTime-2*time.Second {
 		t.Errorf("the lease lasts %v, want %v", d, leaseTime)
 	}
-	if err := r.Lease(context.Background(), 10*time.Second); err != nil {
+	if err := r.hold(context.Background(), 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if d := r.leaseOf(r.replica); d > leaseTime {
 		t.Errorf("a lease that is long enough was renewed to %v", d)
 	}
 	for range 2 {
-		if err := r.Lease(context.Background(), time.Minute); err != nil {
+		if err := r.hold(context.Background(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,5 +158,76 @@ func TestAfterAnOutageOthersAreWaitedFor(t *testing.T) {
 	}
 	if due, _, err := r.Due(context.Background(), start, 10); len(due) != 0 || err != nil {
 		t.Errorf("Due after an outage = %d records, %v, want none", len(due), err)
+	}
+}
+
+// A clock that is set while the process runs does no harm, from the first moment on.
+func TestClockIsSet(t *testing.T) {
+	at := redistest.Start(t)
+	var ahead atomic.Int64
+	c := config(at)
+	s, err := open(context.Background(), c, func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.halt() // no renewal tells it
+	r := &rig{t, s}
+	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, 30 * time.Second} {
+		ahead.Store(int64(jump))
+		now := time.Now().Add(jump)
+		id := key("a", int(jump/time.Second))
+		begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "o", TTL: 10 * time.Second}, now)
+		if err != nil || begun.Result != idempotency.Fresh || begun.Record.Created.Sub(now).Abs() > time.Second {
+			t.Fatalf("Begin = %v, created %v, %v, want it now, %v", begun.Result, begun.Record.Created, err, now)
+		}
+		ch := idempotency.Change{Now: now, Owner: "o", Answer: &idempotency.Answer{Status: 200, Kept: true, Stored: now}}
+		if _, err := r.Advance(context.Background(), id, idempotency.StateRunning, idempotency.StateDone, ch); err != nil {
+			t.Fatal(err)
+		}
+		ahead.Store(0)
+		if begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "p"}, time.Now()); err != nil || begun.Result != idempotency.Replay {
+			t.Errorf("after the clock was set by %v and back: Begin = %v, %v, want replay", jump, begun.Result, err)
+		}
+		ahead.Store(int64(jump + time.Hour))
+		if begun, err := r.Begin(context.Background(), idempotency.Claim{ID: id, Owner: "p"}, time.Now().Add(jump+time.Hour)); err != nil || begun.Result != idempotency.Replay {
+			t.Errorf("after the clock was set an hour on: Begin = %v, %v, want replay", begun.Result, err)
+		}
+	}
+	if d := s.lease.left(); d < leaseTime/2 {
+		t.Errorf("the lease holds for %v only", d)
+	}
+}
+
+// A process that was paused for longer than its lease knows that it may be too late,
+// whoever renewed the lease first.
+func TestPausedProcess(t *testing.T) {
+	at := redistest.Start(t)
+	r := newRig(t, at, 0, 0)
+	r.halt()
+	other := &rig{t, longRunning(opened(t, *r.bounds()))}
+	for i := range 3 {
+		r.fresh(key("a", i), start)
+	}
+	least := 20 * time.Second
+	lease := func(i int, want error) {
+		t.Helper()
+		if err := r.Lease(context.Background(), key("a", i), "o "+key("a", i).Key, least); !errors.Is(err, want) {
+			t.Errorf("Lease of call %d = %v, want %v", i, err, want)
+		}
+	}
+	lease(0, nil)
+	die(t, r.Store)
+	adopt := idempotency.Change{Now: start, Owner: "other", Adopt: true}
+	if _, err := other.Advance(context.Background(), key("a", 1), idempotency.StateRunning, idempotency.StateRunning, adopt); err != nil {
+		t.Fatal(err)
+	}
+	lease(0, nil) // it is still run here, and from now on again for sure
+	lease(1, idempotency.ErrConflict)
+	lease(1, idempotency.ErrConflict)
+	lease(2, nil)
+	adopt.Owner = "another"
+	if _, err := other.Advance(context.Background(), key("a", 2), idempotency.StateRunning, idempotency.StateRunning, adopt); !errors.Is(err, idempotency.ErrConflict) {
+		t.Errorf("adopting a call that has its lease again = %v, want %v", err, idempotency.ErrConflict)
 	}
 }

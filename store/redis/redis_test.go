@@ -44,6 +44,7 @@ func openedAhead(t testing.TB, c Config, ahead time.Duration) *Store {
 func die(t testing.TB, s *Store) {
 	t.Helper()
 	s.halt()
+	s.lease.until.Store(int64(s.lease.now() - time.Second))
 	if err := s.db.ZAdd(context.Background(), s.prefix+"leases", over(s.replica)).Err(); err != nil {
 		t.Fatal(err)
 	}

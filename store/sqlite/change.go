@@ -131,7 +131,7 @@ func (w *writer) bury(c idempotency.Claim, ch idempotency.Change) (idempotency.R
 }
 
 // Lease implements idempotency.Store: the lock of the file keeps others out.
-func (s *Store) Lease(context.Context, time.Duration) error { return nil }
+func (s *Store) Lease(context.Context, idempotency.ID, string, time.Duration) error { return nil }
 
 func (w *writer) replaceRequest(r *row, q *idempotency.Request) error {
 	if q == nil {

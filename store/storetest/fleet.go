@@ -108,8 +108,16 @@ func livingKeepsItsCalls(f *fleet) {
 	}
 	a.left(named(0), named(1))
 	b.left()
-	if err := a.store.Lease(f.Context(), time.Minute); err != nil {
-		f.Errorf("Lease = %v", err)
+	a.lease(idempotency.ID{Tenant: order.Tenant, Key: named(0)}, "call-1", nil)
+	a.lease(idempotency.ID{Tenant: order.Tenant, Key: named(0)}, "call-2", idempotency.ErrConflict)
+	b.lease(idempotency.ID{Tenant: order.Tenant, Key: named(0)}, "call-1", idempotency.ErrConflict)
+}
+
+// lease asks for one and requires what comes of it.
+func (b *bench) lease(id idempotency.ID, owner string, want error) {
+	b.Helper()
+	if err := b.store.Lease(b.Context(), id, owner, time.Minute); !errors.Is(err, want) {
+		b.Errorf("Lease = %v, want %v", err, want)
 	}
 }
 
@@ -142,7 +150,11 @@ func adoptedOnce(f *fleet) {
 			f.Errorf("12 adopt a %s call: %d won, %d lost, want 1 and 11", state, won.Load(), lost.Load())
 		}
 		others[0].load(id, difficult())
-		// The process was only thought to be dead.
+	}
+	// The process was only thought to be dead.
+	for i, state := range []idempotency.State{idempotency.StateRunning, idempotency.StateWaiting} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		a.lease(id, "call-1", idempotency.ErrConflict)
 		for _, to := range []idempotency.State{idempotency.StateRunning, idempotency.StateDone} {
 			if state.CanBecome(to) {
 				a.refuse(id, state, to, change("call-1", start), idempotency.ErrConflict)
@@ -242,9 +254,8 @@ func clockOff(f *fleet, off time.Duration) {
 	b.refuse(running, idempotency.StateRunning, idempotency.StateRunning, idempotency.Change{Now: there, Owner: "call-2", Adopt: true}, idempotency.ErrConflict)
 	b.begin(claim(order, "call-2"), there.Add(5*time.Minute-time.Second), idempotency.Replay)
 	b.begin(claim(order, "call-3"), there.Add(5*time.Minute+time.Second), idempotency.Fresh)
-	if err := b.store.Lease(f.Context(), time.Minute); err != nil {
-		f.Errorf("Lease = %v", err)
-	}
+	a.lease(running, "call-1", nil)
+	b.lease(order, "call-3", nil)
 	a.left("running")
 	b.left(order.Key)
 }

@@ -391,7 +391,13 @@ func claimKept(b *bench) {
 }
 
 func leased(b *bench) {
-	if err := b.store.Lease(b.Context(), time.Minute); err != nil {
-		b.Errorf("Lease = %v", err)
+	for i, state := range []idempotency.State{idempotency.StateRunning, idempotency.StateWaiting} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: named(i)}
+		b.reach(claim(id, "call-1"), state, classify.ExecutedNo)
+		for range 2 {
+			if err := b.store.Lease(b.Context(), id, "call-1", time.Minute); err != nil {
+				b.Errorf("Lease of a %s call = %v", state, err)
+			}
+		}
 	}
 }

@@ -1,4 +1,4 @@
--- get reads records by name.
+-- get reads records by name, with their answers.
 local out = {}
-for _, name in ipairs(ARGV) do out[#out + 1] = current(name) end
+for _, name in ipairs(ARGV) do out[#out + 1] = current(name, true) end
 return out

@@ -22,12 +22,15 @@ local function alive(replica, now)
   return till and tonumber(till) > now
 end
 
--- current is all that is known of a record; nil: there is none.
-local function current(name)
+-- current is all that is known of a record, and with whole its answer; nil: there is
+-- none.
+local function current(name, whole)
   local r = call('HMGET', P .. 'rec:' .. name, 'version', 'owner', 'state', 'replica', 'mark', 'kept', 'data')
   if not r[1] then return nil end
   r[8], r[9], r[10], r[11] = name, '', '', ''
-  if r[6] == '1' then
+  if not whole then
+    r[6] = ''
+  elseif r[6] == '1' then
     local a = call('HMGET', P .. 'ans:' .. name, 'fields', 'body', 'sealed')
     r[9], r[10], r[11] = a[1] or '', a[2] or '', a[3] or ''
   end

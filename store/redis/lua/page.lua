@@ -15,7 +15,7 @@ while #out < limit do
     local beyond = some[i + 1] ~= from or after == '' or oldest and name > after or not oldest and name < after
     local r = #out < limit and beyond and current(name)
     if r then
-      r[6], r[9], r[10] = '', some[i + 1], ''
+      r[9] = some[i + 1]
       out[#out + 1] = r
     end
   end

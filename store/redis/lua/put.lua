@@ -13,7 +13,7 @@ local o = call('HMGET', rec, 'version', 'owner', 'state', 'replica', 'mark', 're
 local known, was = o[1], o[3]
 if known and o[5] == mark then return {'ok'} end
 if now > till then return {'late'} end
-if known and (known ~= version or o[2] ~= owner) then return {'found', current(name)} end
+if known and (known ~= version or o[2] ~= owner) then return {'found', current(name, true)} end
 if not known and version ~= '' then return {'gone'} end
 if HELD[was] and (how == 'adopt' and (o[4] == me or alive(o[4], now)) or how == 'own' and o[4] ~= me) then return {'foreign'} end
 
