@@ -182,7 +182,7 @@ func (x *exchange) conclude(t *tried, d Decision) {
 	switch {
 	case d.Do == Park:
 		x.park(d)
-	case x.leavesIt(d):
+	case x.leavesIt(t, d):
 		x.leaveIt()
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)

@@ -253,7 +253,9 @@ func (x *exchange) isLetter() bool {
 		return false
 	case x.policy == nil:
 		return x.lasting
-	case !tried && !x.lasting, x.outcome.decision.Reason == "fail_permanent", last == classify.Success:
+	case !tried && !x.lasting, x.outcome.decision.Reason == "fail_permanent":
+		return false
+	case last == classify.Success && x.outcome.decision.Reason != "manual_review": // that is ours: see abandon
 		return false
 	}
 	method := x.call.Request.Method

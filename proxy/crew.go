@@ -17,9 +17,7 @@ type crew struct {
 
 // goes starts a piece of work.
 func (c *crew) goes(log *slog.Logger, work func()) {
-	c.mu.Lock()
-	c.busy++
-	c.mu.Unlock()
+	c.comes()
 	go func() { // whoever shuts down waits for it
 		defer c.done()
 		defer func() {
@@ -29,6 +27,13 @@ func (c *crew) goes(log *slog.Logger, work func()) {
 		}()
 		work()
 	}()
+}
+
+// comes is the beginning of a piece of work that has a goroutine, done its end.
+func (c *crew) comes() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy++
 }
 
 func (c *crew) done() {

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
+	"retryproxy/internal/spool"
 	"retryproxy/message"
 	"retryproxy/upstream"
 )
@@ -97,41 +97,67 @@ func (p *Proxy) Recover(ctx context.Context) (recovered int, err error) {
 // Wait returns when the calls without a client have ended, or with ctx.
 func (p *Proxy) Wait(ctx context.Context) error { return p.crew.wait(ctx) }
 
-// load reads the request of a record; nil: it was not kept. It keeps trying until
-// the store answers or the process ends.
-func (p *Proxy) load(rec *idempotency.Record) (*idempotency.Request, error) {
+// fetch reads the request of a record and spools its content, which it takes out of
+// it. While the store does not answer, or there is no room for the content, it waits,
+// and others have their turn. q is nil when no request was kept. false: this process
+// ends first.
+func (p *Proxy) fetch(rec *idempotency.Record) (q *idempotency.Request, content *spool.Buffer, ok bool) {
 	for {
-		q, err := p.Store.Load(p.base, rec.ID)
-		switch {
-		case errors.Is(err, idempotency.ErrNotFound):
-			return nil, nil
-		case err == nil:
-			return q, nil
+		select {
+		case p.reading <- struct{}{}:
+		case <-p.draining:
+			return nil, nil, false
+		}
+		q, content, err := p.fetchOnce(rec)
+		<-p.reading
+		if err == nil && !p.drained.Load() {
+			return q, content, true
+		}
+		if content != nil {
+			content.Close()
 		}
 		select {
 		case <-time.After(time.Second):
 		case <-p.draining:
-			return nil, err
+			return nil, nil, false
 		}
 	}
 }
 
+// fetchOnce is fetch as things stand. Content that could never be kept stays in q.
+func (p *Proxy) fetchOnce(rec *idempotency.Record) (*idempotency.Request, *spool.Buffer, error) {
+	q, err := p.Store.Load(p.base, rec.ID)
+	switch {
+	case errors.Is(err, idempotency.ErrNotFound):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	size := int64(len(q.Body))
+	if size == 0 || !p.Spool.Holds(size) {
+		return q, nil, nil
+	}
+	content, err := p.Spool.Fill(bytes.NewReader(q.Body), size, size) // what was taken once is taken again, whatever body.limit is now
+	if err != nil {
+		return nil, nil, err
+	}
+	q.Body = nil
+	return q, content, nil
+}
+
 // goOn is the path of a call whose process ended, or that was parked.
 func (p *Proxy) goOn(rec *idempotency.Record) {
-	select {
-	case p.reading <- struct{}{}:
-	case <-p.draining:
+	q, content, ok := p.fetch(rec)
+	if !ok {
 		return // the next process finds it as it is
 	}
-	read := sync.OnceFunc(func() { <-p.reading })
-	defer read()
-	q, err := p.load(rec)
-	if err != nil {
-		return
-	}
 	x := p.resumed(rec, q)
+	x.body = requestBody{kept: content, call: x.call}
 	defer x.finish()
 	r := x.placed(q)
+	if r == nil && len(q.Body) > 0 {
+		r = refuse("local_resource", "its body is larger than all that bodies may take (body.memory_total, body.disk_total)")
+	}
 	if r == nil {
 		r = x.chooseExits()
 	}
@@ -139,25 +165,29 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 		r = x.resumePolicy()
 	}
 	x.describe()
-	if r == nil && !x.takeBody(q) {
-		x.ended, x.outcome.decision, x.outcome.result = true, stop("shutting_down"), "rejected"
-		return // the next process finds it as it is
-	}
 	x.begun = time.Now()
 	x.index()
 	if r != nil {
 		x.cannotGoOn(r)
 		return
 	}
-	read()
 	x.unheard = !q.Honoured
 	x.prepare()
 	x.end = rec.Deadline
 	if x.parkedFor(time.Now()) > x.set.KeyTTL {
-		x.conclude(nil, stop(rec.Reason))
+		x.conclude(nil, x.tooLate())
 		return
 	}
 	x.continueRun()
+}
+
+// tooLate is the end of a call that was parked for as long as it may be: what it
+// waited for is why, but for a shutdown, which is long over.
+func (x *exchange) tooLate() Decision {
+	if x.rec.Reason == "shutting_down" {
+		return stop("deadline_exceeded")
+	}
+	return stop(x.rec.Reason)
 }
 
 // parkedFor is how long the run has waited without a client.
@@ -188,7 +218,9 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 		q = &idempotency.Request{Mode: "forward"}
 	}
 	x := p.exchangeOf(rec, q)
+	x.mu.Lock() // operators may look already
 	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
+	x.mu.Unlock()
 	x.note(rec.ID)
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
 	return x
@@ -197,8 +229,10 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 // exchangeOf is an exchange for a kept request, without its client.
 func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request) *exchange {
 	x := p.newExchange(p.detachedCall(rec, q))
+	x.mu.Lock() // operators may look already
 	x.sum.Client = q.Client
-	x.rec, x.key, x.keyless, x.clientless, x.mode = *rec, rec.Key, rec.Keyless, true, q.Mode
+	x.mu.Unlock()
+	x.rec, x.key, x.keyless, x.mode = *rec, rec.Key, rec.Keyless, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
 	return x
 }
@@ -233,22 +267,6 @@ func (x *exchange) resumePolicy() *refusal {
 		x.policy = p
 	}
 	return nil
-}
-
-// takeBody spools the content of a call that goes on; while there is no room it
-// waits. false: this process ends first.
-func (x *exchange) takeBody(q *idempotency.Request) bool {
-	for {
-		if x.readBody() == nil {
-			return true
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-x.p.draining:
-			return false
-		}
-		x.call = x.p.detachedCall(&x.rec, q)
-	}
 }
 
 // cannotGoOn ends a call that this process may not or cannot send. What was in
@@ -330,9 +348,10 @@ func (x *exchange) waitsFirst(now time.Time) {
 }
 
 // leavesIt says that the call is not over, though this process ends at once: the
-// next one goes on with it.
-func (x *exchange) leavesIt(d Decision) bool {
-	return x.lasting && (d.Reason == "shutting_down" || x.p.base.Err() != nil)
+// next one goes on with it. What came whole before a hard stop is its answer.
+func (x *exchange) leavesIt(t *tried, d Decision) bool {
+	whole := t != nil && t.whole && t.failed == nil
+	return x.lasting && (d.Reason == "shutting_down" || x.p.base.Err() != nil && !whole)
 }
 
 // leaveIt answers the client of a call that the next process goes on with.
@@ -398,6 +417,7 @@ func (x *exchange) settleLater(to idempotency.State, c idempotency.Change) {
 			}
 			c.Now = time.Now()
 			if _, err := p.Store.Advance(p.base, id, from, to, c); !errors.Is(err, idempotency.ErrUnavailable) {
+				p.keeper.expect(c.NextAt)
 				return // done, or not ours any more
 			}
 		}

@@ -55,22 +55,20 @@ type exchange struct {
 	end  time.Time      // of the run's deadline
 
 	// The record of a keyed call.
-	rec        idempotency.Record
-	flight     *idempotency.Flight
-	clientless bool                      // it goes on after its process: nobody was there to leave
-	patience   patient                   // how long its client is held, where not to the end
-	held       *inbound.Held             // its client may be let go before the end; nil: it is held to it
-	handed     bool                      // another goroutine finishes it
-	leaving    bool                      // it goes on later: parked, or the next process goes on with it
-	asked      int                       // how often the store was asked about a run elsewhere
-	letter     bool                      // it was given up before, and is a dead letter
-	buried     bool                      // keyless: it is kept as a dead letter
-	lasting    bool                      // a durable store keeps all that it takes to go on
-	earlier    int                       // attempts of this run that an earlier process made
-	saved      int                       // attempts of past that the record has
-	ended      bool                      // the record left running and waiting
-	settled    bool                      // what the answer means for the record is known
-	landed     *idempotency.FlightResult // what waiters get
+	rec      idempotency.Record
+	flight   *idempotency.Flight
+	patience patient                   // how long its client is held, where not to the end
+	handed   bool                      // another goroutine finishes it
+	leaving  bool                      // it goes on later: parked, or the next process goes on with it
+	asked    int                       // how often the store was asked about a run elsewhere
+	letter   bool                      // it was given up before, and is a dead letter
+	buried   bool                      // keyless: it is kept as a dead letter
+	lasting  bool                      // a durable store keeps all that it takes to go on
+	earlier  int                       // attempts of this run that an earlier process made
+	saved    int                       // attempts of past that the record has
+	ended    bool                      // the record left running and waiting
+	settled  bool                      // what the answer means for the record is known
+	landed   *idempotency.FlightResult // what waiters get
 
 	// What was tried.
 	past    attempt.History

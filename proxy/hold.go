@@ -41,37 +41,50 @@ func (x *exchange) readPatience() {
 // the client go.
 func (x *exchange) runHeld() {
 	client, held, done := x.call, inbound.Hold(x.p.base, x.call), make(chan struct{})
-	id, until := x.rec.ID, x.patience.until
-	x.held, x.call, x.body.call, x.handed = held, held.Call, held.Call, true
+	id, until, ended := x.rec.ID, x.patience.until, false
+	x.call, x.body.call, x.handed = held.Call, held.Call, true
 	x.p.crew.goes(x.p.Log, func() {
 		defer close(done)
 		defer x.finish()
 		x.run()
+		ended = true
 	})
+	if rec, let := x.holdUntil(until, done, id); let && held.Release() {
+		x.letGo(client, &rec)
+		return
+	}
+	<-done
+	if !ended {
+		panic("the work on a call whose client is held panicked") // so that its connection ends
+	}
+}
+
+// holdUntil waits until the client is to be let go, for which its receipt must be
+// known, or its call is over.
+func (x *exchange) holdUntil(until time.Time, done <-chan struct{}, id idempotency.ID) (rec idempotency.Record, let bool) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
-	select {
-	case <-done:
-		return
-	case <-timer.C:
+	for {
+		select {
+		case <-done:
+			return rec, false
+		case <-timer.C:
+		}
+		rec, err := x.p.receipt(x.p.base, id)
+		if err == nil {
+			return rec, true
+		}
+		x.p.Log.Warn("a client is held on: its receipt cannot be had", "call_id", x.id, "error", err)
+		timer.Reset(time.Second)
 	}
-	if !held.Release() {
-		<-done
-		return
-	}
-	x.letGo(client, id)
 }
 
 // letGo answers a client whose call goes on. What changes meanwhile is not looked at.
-func (x *exchange) letGo(client *inbound.Call, id idempotency.ID) {
+func (x *exchange) letGo(client *inbound.Call, rec *idempotency.Record) {
 	x.mu.Lock()
 	x.letGoWith = x.policy.OnPark
 	x.mu.Unlock()
-	rec, err := x.p.receipt(context.WithoutCancel(client.Context()), id)
-	if err != nil {
-		x.p.Log.Warn("a client is let go without a receipt", "call_id", x.id, "error", err)
-	}
-	out := x.goesOn(&rec, x.patience.applied)
+	out := x.goesOn(rec, x.patience.applied)
 	if x.p.drained.Load() {
 		client.KeepAlive = false
 	}
@@ -110,6 +123,9 @@ func (x *exchange) goesOn(rec *idempotency.Record, applied string) *message.Resp
 	}
 	f := append(make(message.Fields, 0, 12), message.Field{Name: "Content-Type", Value: kind})
 	f.Add(hCallID, x.id)
+	if rec.Attempts > 0 {
+		f.Add(hCount, strconv.Itoa(rec.History.Last().Count))
+	}
 	f.Add(hReason, "parked")
 	f.Add(hExecuted, "maybe")
 	f.Add(hAdvice, "check")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"retryproxy/idempotency"
@@ -15,6 +16,7 @@ import (
 const (
 	mostAwake   = 256 // woken calls at a time
 	mostAwakeAt = 64  // of them at one host
+	mostProbing = 2   // of them at a host that is cut off: the probe, and who comes after it
 	mostDue     = 512 // records looked at together
 
 	asleep     = time.Minute            // longest sleep while nothing is due
@@ -102,8 +104,14 @@ func (p *Proxy) Keep(ctx context.Context) error {
 	}
 }
 
-// look wakes what is due now, and says how long until the next look.
+// look wakes what is due now, and says how long until the next look. Whoever shuts
+// down waits for it, so that nothing is woken behind their back.
 func (p *Proxy) look(ctx context.Context) time.Duration {
+	p.crew.comes()
+	defer p.crew.done()
+	if p.drained.Load() {
+		return asleep
+	}
 	k, now := &p.keeper, time.Now()
 	k.sleepsUntil(time.Time{}) // what is parked from now on may be missing in what is due
 	more := p.wakeRecovered(ctx)
@@ -113,7 +121,9 @@ func (p *Proxy) look(ctx context.Context) time.Duration {
 	}
 	k.blind = err != nil
 	full := len(due) == mostDue
-	p.putOff(ctx, p.wakeDue(ctx, due, full, now), now)
+	passed, failed := p.wakeDue(ctx, due, full, now)
+	at, unmoved := p.putOff(ctx, passed, now)
+	next, more = sooner(next, at), more || failed || unmoved
 	sleep := cmp.Or(p.LookEvery, asleep)
 	switch {
 	case k.blind:
@@ -127,6 +137,14 @@ func (p *Proxy) look(ctx context.Context) time.Duration {
 	return sleep
 }
 
+// sooner is the earlier of two dates, of which a zero one is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func (k *keeper) sleepsUntil(t time.Time) {
 	k.mu.Lock()
 	k.looksAt = t
@@ -135,24 +153,29 @@ func (k *keeper) sleepsUntil(t time.Time) {
 
 // wakeDue lets those go on whose hosts take them, and gives those back that are to
 // be put off: their hosts are cut off, or there are so many that they hide others.
-func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool, now time.Time) (passed []*idempotency.Record) {
+// failed: the store did not take some.
+func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool, now time.Time) (passed []*idempotency.Record, failed bool) {
 	var letters sync.WaitGroup // together: each waits for its commits
 	defer letters.Wait()
 	for i := range due {
 		rec := &due[i]
+		if p.drained.Load() {
+			return nil, false
+		}
 		switch rec.State {
 		case idempotency.StateInDoubt:
 			p.outOfDoubt(ctx, rec, now)
 		case idempotency.StateParked, idempotency.StateRunning, idempotency.StateWaiting:
-			open := p.Limiter.Admits(rec.Host, now)
-			if !open || !p.wake(ctx, rec, now) && full {
+			woken, err := p.wake(ctx, rec, now)
+			failed = failed || err != nil
+			if !woken && err == nil && (full || !p.Limiter.Closed(rec.Host, now)) {
 				passed = append(passed, rec)
 			}
 		case idempotency.StateDead:
 			letters.Go(func() { p.redrive(ctx, rec, now) })
 		}
 	}
-	return passed
+	return passed, failed
 }
 
 // wakeRecovered wakes what is parked for hosts that recovered; true: there is more.
@@ -189,7 +212,7 @@ func (p *Proxy) wakeHost(ctx context.Context, host string) (more bool) {
 			return true
 		}
 		for i := range parked {
-			if !p.wake(ctx, &parked[i], now) {
+			if woken, _ := p.wake(ctx, &parked[i], now); !woken {
 				return true
 			}
 		}
@@ -199,21 +222,34 @@ func (p *Proxy) wakeHost(ctx context.Context, host string) (more bool) {
 }
 
 // wake lets a call go on; false: not now, its host or this process takes no more.
-func (p *Proxy) wake(ctx context.Context, rec *idempotency.Record, now time.Time) bool {
-	if !p.keeper.enter(rec.Host) {
-		return false
+func (p *Proxy) wake(ctx context.Context, rec *idempotency.Record, now time.Time) (woken bool, err error) {
+	if !p.mayWake(rec.Host, now) {
+		return false, nil
 	}
 	moved, err := p.Store.Advance(ctx, rec.ID, rec.State, p.wokenAs(rec), p.waking(rec, now))
 	if err != nil {
 		p.keeper.exit(rec.Host)
-		// In conflict: somebody else has it. Otherwise it comes up again.
-		return errors.Is(err, idempotency.ErrConflict) || errors.Is(err, idempotency.ErrNotFound)
+		if errors.Is(err, idempotency.ErrConflict) || errors.Is(err, idempotency.ErrNotFound) {
+			return true, nil // somebody else has it
+		}
+		return false, err // it comes up again
 	}
 	p.crew.goes(p.Log, func() {
 		defer p.keeper.exit(rec.Host)
 		p.goOn(&moved)
 	})
-	return true
+	return true, nil
+}
+
+// mayWake takes a place for a call. A host that is cut off gets as few as it takes
+// to find out whether it is well again: who waits there would keep the places from
+// the calls of others.
+func (p *Proxy) mayWake(host string, now time.Time) bool {
+	most := mostAwakeAt
+	if !p.Limiter.Closed(host, now) {
+		most = mostProbing
+	}
+	return !p.drained.Load() && p.Limiter.Admits(host, now) && p.keeper.enter(host, most)
 }
 
 // wokenAs is the state of a call that goes on. A parked one has nothing in flight:
@@ -253,28 +289,41 @@ func (p *Proxy) outOfDoubt(ctx context.Context, rec *idempotency.Record, now tim
 }
 
 // putOff gives later dates to those that are due at hosts that take no more, so that
-// they do not hide the others: spread over so long that many cost little.
-func (p *Proxy) putOff(ctx context.Context, passed []*idempotency.Record, now time.Time) {
+// they do not hide the others: spread over so long that many cost little. It says
+// when the first of them comes up again; failed: some are due as before.
+func (p *Proxy) putOff(ctx context.Context, passed []*idempotency.Record, now time.Time) (first time.Time, failed bool) {
 	span := time.Second + time.Duration(p.Store.Stats().ByState[idempotency.StateParked])*eachPutOff
 	var group sync.WaitGroup
+	var unmoved atomic.Bool
 	for _, rec := range passed {
 		if rec.State != idempotency.StateParked {
 			continue
 		}
 		at, _, _ := p.Limiter.Peek(&limiter.Claim{Host: rec.Host}, now)
-		c := idempotency.Change{Now: now, Reason: rec.Reason, NextAt: later(at, now).Add(rand.N(span))}
+		c := idempotency.Change{Now: now, Reason: rec.Reason, NextAt: later(at, now).Add(rand.N(span)), Deadline: rec.Deadline.Add(now.Sub(rec.Updated))}
+		if !p.Limiter.Closed(rec.Host, now) {
+			c.Reason = limiter.RefusedBreaker // so that its recovery wakes it
+		}
+		first = sooner(first, c.NextAt)
 		group.Go(func() {
-			_, _ = p.Store.Advance(ctx, rec.ID, rec.State, rec.State, c) // else it stays due
+			_, err := p.Store.Advance(ctx, rec.ID, rec.State, rec.State, c)
+			if err != nil && !errors.Is(err, idempotency.ErrConflict) && !errors.Is(err, idempotency.ErrNotFound) {
+				unmoved.Store(true)
+			}
 		})
 	}
 	group.Wait()
+	return first, unmoved.Load()
 }
 
-// enter takes a place for a call at a host.
-func (k *keeper) enter(host string) bool {
+// enter takes a place for a call at a host that has at most so many. No host gets
+// more than half of what the others leave, so that some that answer nobody do not
+// keep the rest from being woken.
+func (k *keeper) enter(host string, most int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.awake >= mostAwake || k.hosts[host] >= mostAwakeAt {
+	here := k.hosts[host]
+	if k.awake >= mostAwake || here >= min(most, max((mostAwake-k.awake+here)/2, 1)) {
 		k.crowded = true
 		return false
 	}

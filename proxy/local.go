@@ -51,7 +51,7 @@ func (x *exchange) answerInternal() {
 	case path != "/ca.pem":
 		x.answerText(404, "text/plain; charset=utf-8", "retryproxy answers here: /ca.pem, /calls/{id} of a receipt\n")
 	case method != "GET" && method != "HEAD":
-		x.answerText(405, "text/plain; charset=utf-8", "GET only\n")
+		x.answerText(405, "text/plain; charset=utf-8", "GET only\n", message.Field{Name: "Allow", Value: "GET, HEAD"})
 	case i == nil:
 		x.answerText(404, "text/plain; charset=utf-8", "no tunnels are opened here (intercept.hosts), so there is no CA to trust\n")
 	default:

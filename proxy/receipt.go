@@ -55,7 +55,7 @@ func receiptView(rec *idempotency.Record, callID string) receiptDoc {
 		Advice: recordAdvice(rec), Method: rec.Method, Host: rec.Host, Path: rec.Path, Created: rec.Created, Updated: rec.Updated,
 		Attempted: rec.Attempts, Attempts: rec.History.Views(), NextAt: dateOrNull(rec.NextAt),
 	}
-	if !rec.State.Ended() {
+	if !rec.State.Ended() && rec.State != idempotency.StateParked { // while it is parked the clock stands
 		d.Deadline = dateOrNull(rec.Deadline)
 	}
 	if rec.State == idempotency.StateRunning {
@@ -140,7 +140,7 @@ func (x *exchange) answerReceipt(id string) {
 		return
 	}
 	if m := x.call.Request.Method; m != "GET" && m != "HEAD" {
-		x.answerText(405, "text/plain; charset=utf-8", "GET only\n")
+		x.answerText(405, "text/plain; charset=utf-8", "GET only\n", message.Field{Name: "Allow", Value: "GET, HEAD"})
 		return
 	}
 	rec, err := x.p.receipted(x.call.Context(), id, x.tenant())

@@ -217,7 +217,11 @@ func (x *exchange) letsWaiterGo(end time.Time) bool {
 		return false
 	}
 	rec, err := x.p.receipt(context.WithoutCancel(x.call.Context()), x.rec.ID)
-	if err != nil {
+	switch {
+	case errors.Is(err, idempotency.ErrUnavailable):
+		x.refuse(storeRefusal(err))
+		return true
+	case err != nil:
 		return false // it is over: ask for what came of it
 	}
 	x.countKey("busy")
@@ -289,10 +293,15 @@ func (x *exchange) share(r *idempotency.FlightResult) {
 
 // suspend writes a planned retry into the record before the wait begins.
 func (x *exchange) suspend(d Decision) bool {
-	return x.advance(idempotency.StateRunning, idempotency.StateWaiting, idempotency.Change{
+	before := x.saved
+	ok := x.advance(idempotency.StateRunning, idempotency.StateWaiting, idempotency.Change{
 		Append: x.unsaved(), Reason: d.Reason, NextAt: d.At,
 		Executed: x.past.Last().Verdict.Executed,
 	})
+	if !ok {
+		x.saved = before // the end of the record tells of them
+	}
+	return ok
 }
 
 // setsOut writes what must be known of an attempt before it is sent: that the wait

@@ -165,8 +165,8 @@ func (x *exchange) nextRedrive() time.Time {
 // redrive runs a letter again whose time has come. One that cannot run now is put
 // off; one that may not, by a rule or a configuration that changed, waits for a person.
 func (p *Proxy) redrive(ctx context.Context, rec *idempotency.Record, now time.Time) {
-	err, open := error(nil), p.Limiter.Admits(rec.Host, now)
-	if open && p.keeper.enter(rec.Host) {
+	var err error
+	if p.mayWake(rec.Host, now) {
 		_, err = p.requeue(ctx, rec, &deadletter.Order{Kind: idempotency.Redriven}, func(bool) { p.keeper.exit(rec.Host) })
 		if err == nil {
 			return
@@ -184,6 +184,7 @@ func (p *Proxy) redrive(ctx context.Context, rec *idempotency.Record, now time.T
 		return // somebody else has it, or the store does not answer: it comes up again
 	}
 	_, _ = p.Store.Advance(ctx, rec.ID, rec.State, rec.State, c) // else it stays due
+	p.keeper.expect(sooner(c.NextAt, now.Add(redriveLater)))
 }
 
 // redriveLater is how long letters are put off at most that found no room.

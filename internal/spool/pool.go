@@ -96,6 +96,12 @@ func (p *Pool) Fill(r io.Reader, declared, limit int64) (*Buffer, error) {
 	return b, nil
 }
 
+// Holds says whether an empty pool would take a body of this size. One that it
+// would not waits for room in vain.
+func (p *Pool) Holds(size int64) bool {
+	return size <= p.disk.total.Load() || size <= min(p.inMemory(), p.memory.total.Load())
+}
+
 // budget is a bounded counter.
 type budget struct {
 	total, used atomic.Int64

@@ -434,3 +434,27 @@ func TestConfigureChangesTheBoundsOfWhatComes(t *testing.T) {
 	}
 	b.Close()
 }
+
+func TestHolds(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  Config
+		size int64
+		want bool
+	}{
+		{Config{Memory: 10, MemoryTotal: 100, DiskTotal: 1000}, 1000, true},
+		{Config{Memory: 10, MemoryTotal: 100, DiskTotal: 1000}, 1001, false},
+		{Config{Memory: 10, MemoryTotal: 100}, 10, true},
+		{Config{Memory: 10, MemoryTotal: 100}, 11, false},
+		{Config{Memory: 10, MemoryTotal: 5, DiskTotal: 5}, 6, false},
+	} {
+		p := New(tt.cfg)
+		if got := p.Holds(tt.size); got != tt.want {
+			t.Errorf("%+v holds %d: %v, want %v", tt.cfg, tt.size, got, tt.want)
+		}
+		if b, err := p.Fill(strings.NewReader(strings.Repeat("x", int(tt.size))), tt.size, tt.size); (err == nil) != tt.want {
+			t.Errorf("%+v: Fill of %d = %v, want that it holds: %v", tt.cfg, tt.size, err, tt.want)
+		} else if b != nil {
+			b.Close()
+		}
+	}
+}
