@@ -84,6 +84,7 @@ func receipts(t *testing.T, before func(n int64)) (string, *atomic.Int64) {
 
 // What one replica did, another one answers; what it is doing, another one waits for.
 func TestE2EFleetIsOne(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := replica(t, redis), replica(t, redis)
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -118,6 +119,7 @@ func TestE2EFleetIsOne(t *testing.T) {
 // While Redis is away keyed calls are refused before anything is sent, and quickly;
 // those without a key pass. It goes on by itself.
 func TestE2ERedisGoesAndComesBack(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, "appendonly", "yes", "appendfsync", "always")
 	a := replica(t, redis)
 	up, seen := receipts(t, nil)
@@ -189,6 +191,7 @@ const takeover = 40 * time.Second
 // the others go on: none is lost, none is made twice, none hangs. RETRYPROXY_FLEET_KILLS
 // and RETRYPROXY_SEED choose another run.
 func TestE2EFleetLosesReplicas(t *testing.T) {
+	t.Parallel()
 	kills, seed := setting(t, "RETRYPROXY_FLEET_KILLS", 2), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
 	t.Logf("RETRYPROXY_FLEET_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
 	redis := redistest.Start(t, "appendonly", "yes")
@@ -217,6 +220,7 @@ func TestE2EFleetLosesReplicas(t *testing.T) {
 // TestE2EFleetLosesRedis kills Redis again and again under the same load: none is
 // lost, none is made twice, none hangs.
 func TestE2EFleetLosesRedis(t *testing.T) {
+	t.Parallel()
 	kills, seed := setting(t, "RETRYPROXY_FLEET_KILLS", 2), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
 	t.Logf("RETRYPROXY_FLEET_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
 	redis := redistest.Start(t, "appendonly", "yes")
@@ -308,6 +312,7 @@ func awaitRecords(t *testing.T, redis *redistest.Server, want int64, states ...s
 
 // One that ends in order hands its calls over at once: nobody waits for a lease.
 func TestE2EFleetHandsOver(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := replica(t, redis), replica(t, redis)
 	var seen atomic.Int64
@@ -348,6 +353,7 @@ func TestE2EFleetHandsOver(t *testing.T) {
 
 // Two replicas have one set of retry tokens.
 func TestE2EFleetSharesLimits(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	limits := "{global: {rate: 1/h, burst: 5, share: 0}, task_type: off, shop: off}"
 	a, b := replicaWith(t, redis, limits, "blind.test"), replicaWith(t, redis, limits, "blind.test")
@@ -377,6 +383,7 @@ func TestE2EFleetSharesLimits(t *testing.T) {
 // A replica that was frozen for longer than its lease sends nothing of what another
 // one took over, and changes nothing of it.
 func TestE2EFrozenReplicaSendsNothing(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := replica(t, redis), replica(t, redis)
 	var seen atomic.Int64

@@ -189,6 +189,7 @@ func TestReseal(t *testing.T) {
 	key := "new:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 	named := file(t, "store: {kind: sqlite, path: /data, key: '"+key+"'}\n")
 	keyed := file(t, "store: {key: '"+key+"'}\n")
+	shared := file(t, "store: {kind: redis, url: 'redis://cache.test:6379', key: '"+key+"'}\n")
 	tests := []struct {
 		name   string
 		args   []string
@@ -201,6 +202,7 @@ func TestReseal(t *testing.T) {
 		{"another directory", []string{"-config", named, "-data", "/other"}, false, OK, "in /other were", ""},
 		{"a file with the key only", []string{"-config", keyed, "-data", "/other"}, false, OK, "in /other were", ""},
 		{"no directory", []string{"-config", keyed}, false, Usage, "", "which store?"},
+		{"Redis", []string{"-config", shared}, false, Usage, "", "not sealed anew"},
 		{"no key", []string{"-data", "/other"}, false, Usage, "", "no store.key"},
 		{"it fails", []string{"-config", named}, true, Failure, "", "in use"},
 	}

@@ -45,6 +45,8 @@ func Reseal(args []string, env Env) int {
 	}
 	keys := c.Store.Keys()
 	switch {
+	case *dir == "" && c.Store.Kind == "redis":
+		return env.failed(&usageError{errors.New("what Redis keeps is not sealed anew: leave the old key behind the new one in store.key until no record needs it (idempotency.ttl, dead_letters.keep); serve says which one is missing")})
 	case *dir == "":
 		return env.failed(&usageError{errors.New("which store? name its directory with -data, or a configuration with store.path")})
 	case keys == nil:

@@ -30,21 +30,37 @@ func (x *exchange) answeredByKey() bool {
 	}
 	x.readPatience()
 	for end := x.begun.Add(x.deadline()); ; {
-		begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
-		if err != nil {
-			x.refuse(storeRefusal(err))
-			return true
+		if !x.runsElsewhere(claim.ID) {
+			begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
+			if err != nil {
+				x.refuse(storeRefusal(err))
+				return true
+			}
+			x.rec = begun.Record
+			x.note(claim.ID)
+			if begun.Result != idempotency.Busy {
+				x.countKey(begun.Result.String())
+				return x.answeredBy(begun)
+			}
 		}
-		x.rec = begun.Record
-		x.note(claim.ID)
-		if begun.Result == idempotency.Busy && (x.letsWaiterGo(end) || x.follow(claim.ID, end)) {
+		if x.letsWaiterGo(end) || x.follow(claim.ID, end) {
 			return true
-		}
-		if begun.Result != idempotency.Busy {
-			x.countKey(begun.Result.String())
-			return x.answeredBy(begun)
 		}
 	}
+}
+
+// runsElsewhere says that the run of another process that was waited for goes on: it
+// is looked at, so that the claim, which has the whole request, is not made for it.
+func (x *exchange) runsElsewhere(id idempotency.ID) bool {
+	if x.asked == 0 {
+		return false
+	}
+	rec, err := x.p.Store.Get(context.WithoutCancel(x.call.Context()), id, time.Now())
+	if err != nil || rec.State.Ended() {
+		return false
+	}
+	x.rec = rec
+	return true
 }
 
 // answeredBy acts on what the store said; true means answered.
@@ -87,8 +103,11 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 }
 
 func storeRefusal(err error) *refusal {
-	if errors.Is(err, idempotency.ErrFull) {
+	switch {
+	case err == idempotency.ErrFull: //nolint:errorlint // one that is wrapped says more
 		return refuse("store_full", "no record can be evicted to make room (idempotency.entries)")
+	case errors.Is(err, idempotency.ErrFull):
+		return refuse("store_full", err.Error())
 	}
 	return refuse("store_unavailable", err.Error())
 }

@@ -231,3 +231,32 @@ func TestPausedProcess(t *testing.T) {
 		t.Errorf("adopting a call that has its lease again = %v, want %v", err, idempotency.ErrConflict)
 	}
 }
+
+// Neither what was left behind nor what is parked hides the other.
+func TestDueIsFair(t *testing.T) {
+	at := redistest.Start(t)
+	r := newRig(t, at, 0, 0)
+	gone := &rig{t, opened(t, *r.bounds())}
+	longRunning(r.Store)
+	for i := range 8 {
+		r.reach(key("parked", i), idempotency.StateParked, 0, start)
+		id := key("parked", i)
+		if _, err := r.Advance(context.Background(), id, idempotency.StateParked, idempotency.StateParked, idempotency.Change{Now: start, NextAt: start}); err != nil {
+			t.Fatal(err)
+		}
+		gone.fresh(key("left", i), start)
+	}
+	die(t, gone.Store)
+	for limit, want := range map[int]int{4: 2, 10: 5, 13: 6, 16: 8, 20: 8} {
+		due, _, err := r.Due(context.Background(), start, limit)
+		left := 0
+		for i := range due {
+			if due[i].State == idempotency.StateRunning {
+				left++
+			}
+		}
+		if err != nil || len(due) != min(limit, 16) || left != want {
+			t.Errorf("of 8 and 8 Due(%d) gives %d, of them %d left behind, %v, want %d of these", limit, len(due), left, err, want)
+		}
+	}
+}

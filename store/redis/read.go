@@ -125,7 +125,31 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempo
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *found) int { return a.rec.NextAt.Compare(b.rec.NextAt) })
-	return s.locals(all[:min(len(all), limit)]), moved(next, -shift), nil
+	return s.locals(fair(all, limit)), moved(next, -shift), nil
+}
+
+// fair takes so many of what is due that neither what was left behind nor what is
+// parked hides the other.
+func fair(all []*found, limit int) []*found {
+	if len(all) <= limit {
+		return all
+	}
+	left := 0
+	for _, f := range all {
+		if running(f.rec.State) {
+			left++
+		}
+	}
+	left = min(left, max(limit/2, limit-(len(all)-left))) // so many of them
+	timed := limit - left
+	return slices.DeleteFunc(all, func(f *found) bool {
+		of := &timed
+		if running(f.rec.State) {
+			of = &left
+		}
+		*of--
+		return *of < 0
+	})
 }
 
 const (
