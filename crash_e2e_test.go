@@ -26,14 +26,19 @@ import (
 )
 
 // crashConfig: every kind of wait is short. The host of blind never sees a key,
-// so there nothing makes a repeat safe.
+// so there nothing makes a repeat safe. Calls are parked for a Retry-After, for want
+// of a token, for a breaker and by a shutdown; hasty ones are soon given up.
 const crashConfig = `
 listen: {proxy: "127.0.0.1:0", admin: ""}
-retry_limits: {global: off, task_type: off, shop: off}
-breakers: {host: {consecutive_failures: 10, open: 20ms, open_max: 50ms}}
+retry_limits: {global: off, task_type: off, shop: {rate: 120/m, burst: 3, share: 0}}
+breakers: {host: {consecutive_failures: 10, open: 20ms, open_max: 50ms}, shop: {identical_failures: 3, probe_every: 1s}}
 retry_policies:
-  - {name: blind, match: {host: "%s"}, forward_headers: []}
-  - {name: default, max_retries: 6, base_delay: 10ms, max_delay: 100ms, safe: auto, per_try_timeout: 3s, deadline: 5s}
+  - {name: blind_503, match: {host: "%[1]s", path: /orders/503}, forward_headers: [], on_park: 503}
+  - {name: blind_hasty, match: {host: "%[1]s", path: /orders/hasty}, forward_headers: [], max_retries: 1}
+  - {name: blind, match: {host: "%[1]s"}, forward_headers: []}
+  - {name: by_503, match: {path: /orders/503}, on_park: 503}
+  - {name: hasty, match: {path: /orders/hasty}, max_retries: 1}
+  - {name: default, max_retries: 6, base_delay: 10ms, max_delay: 100ms, safe: auto, per_try_timeout: 3s, deadline: 5s, retry_after_cap: 100ms, retry_after_over_cap: park}
 `
 
 const (
@@ -51,7 +56,7 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 	v := newVictim(t)
 	honours, blind := newSeller(v, seed, true), newSeller(v, seed, false)
 	v.configure(blind.host)
-	load := newBuyers(v, seed, honours, blind)
+	load := newBuyers(v, seed, honours, blind, manners...)
 
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	for range kills {
@@ -70,8 +75,9 @@ func TestE2EKillAtAnyInstant(t *testing.T) {
 	if honours.cut.Load()+blind.cut.Load() == 0 {
 		t.Error("no kill came while an attempt was in flight")
 	}
-	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
 	v.end()
+	load.compare(v.records())
+	t.Logf("%d orders: %s; %d of %d kills while starting", len(load.orders), load.tally(), v.early, kills)
 }
 
 // moment is an instant at which a kill is most likely to find a gap.
@@ -282,6 +288,8 @@ type sale struct {
 	requests, effects int
 	begun             bool // a request came to an end that nobody may repeat
 	again             int  // requests after that
+	count             int  // the largest X-Retry-Count
+	fell              bool // one did not rise
 }
 
 // newSeller starts a shop that ends with the test.
@@ -300,14 +308,14 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the proxy was killed before it had sent the whole order
 	}
-	play, before, after := s.take(string(text))
+	play, before, after := s.take(string(text), r.Header.Get("X-Retry-Count"))
 	s.v.comes(arrived)
 	<-time.After(before)
 	if play < 22 {
 		if s.lost(r, string(text)) {
 			return
 		}
-		if play < 1 {
+		if play < 4 {
 			w.Header().Set("Retry-After", "1")
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -335,7 +343,7 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // take books a request and says what becomes of it.
-func (s *seller) take(text string) (play int, before, after time.Duration) {
+func (s *seller) take(text, count string) (play int, before, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.sold[text]
@@ -343,7 +351,10 @@ func (s *seller) take(text string) (play int, before, after time.Duration) {
 		o = &sale{}
 		s.sold[text] = o
 	}
+	n, _ := strconv.Atoi(count) // absent: 0
+	o.fell = o.fell || s.honours && o.requests > 0 && n <= o.count
 	o.requests++
+	o.count = n
 	if o.begun {
 		o.again++
 	}
@@ -424,15 +435,19 @@ type buyers struct {
 
 // order is one key and what its client heard at last.
 type order struct {
-	shop  *seller
-	key   string
-	text  string
-	asked int
-	final answered
-	err   error // of the last request
+	manner
+	shop    *seller
+	key     string
+	text    string
+	asked   int
+	final   answered
+	err     error  // of the last request
+	receipt string // where it is told how the order stands, once it was acknowledged
+	state   string // in the end, as the receipt says; empty: nobody looked at that
 }
 
-func newBuyers(v *victim, seed int64, honours, blind *seller) *buyers {
+// newBuyers lets clients order; each order is made in one of the manners.
+func newBuyers(v *victim, seed int64, honours, blind *seller, manners ...manner) *buyers {
 	l := &buyers{v: v, heard: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(v.t.Context())
 	through := func(r *http.Request) (*url.URL, error) {
@@ -451,6 +466,9 @@ func newBuyers(v *victim, seed int64, honours, blind *seller) *buyers {
 					o.shop = blind
 				}
 				o.text = "order of " + o.key
+				if len(manners) > 0 {
+					o.manner = manners[random.IntN(len(manners))]
+				}
 				l.mu.Lock()
 				l.orders = append(l.orders, o)
 				l.mu.Unlock()
@@ -471,11 +489,9 @@ func (l *buyers) insist(o *order, random *rand.Rand) {
 			patience = time.Duration(random.Int64N(int64(200*time.Millisecond)) >> random.IntN(8))
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, patience)
-		o.asked++
-		a, err := l.send(ctx, o)
+		over := l.ask(ctx, o)
 		cancel()
-		o.final, o.err = a, err
-		if err == nil && isFinal(a) {
+		if over {
 			l.v.comes(heard)
 			select {
 			case l.heard <- struct{}{}:
@@ -502,11 +518,22 @@ func isFinal(a answered) bool {
 }
 
 func (l *buyers) send(ctx context.Context, o *order) (answered, error) {
-	req, err := http.NewRequestWithContext(ctx, "POST", o.shop.url+"/orders", strings.NewReader(o.text))
+	req, err := http.NewRequestWithContext(ctx, "POST", o.shop.url+"/orders"+o.path, strings.NewReader(o.text))
 	if err != nil {
 		return answered{}, err
 	}
 	req.Header.Set("X-Idempotency-Key", o.key)
+	if o.prefer != "" {
+		req.Header.Set("Prefer", o.prefer)
+	}
+	return l.do(o, req)
+}
+
+// do sends a request as the order's shop and reads the answer.
+func (l *buyers) do(o *order, req *http.Request) (answered, error) {
+	if o.shopID != "" {
+		req.Header.Set("X-Shop-Id", o.shopID)
+	}
 	res, err := l.http.Do(req)
 	if err != nil {
 		return answered{}, err
@@ -536,6 +563,7 @@ func (l *buyers) finish() {
 	l.stop.Store(true)
 	late := time.AfterFunc(crashBound, l.cancel)
 	l.done.Wait()
+	l.lookAfter()
 	if !late.Stop() {
 		l.v.t.Errorf("calls are stuck %v after the last start; log: %s", crashBound, l.v.log)
 	}
@@ -550,8 +578,7 @@ func (l *buyers) check() {
 		done.Go(func() {
 			for o := range work {
 				if fault := l.fault(o); fault != "" {
-					l.v.t.Errorf("%s (honours keys: %v): %s; its client asked %d times and heard %d %s %q %v; its shop saw %+v",
-						o.key, o.shop.honours, fault, o.asked, o.final.status, o.final.header.Get("X-Retry-Reason"), o.final.body, o.err, o.shop.sale(o.text))
+					l.v.t.Errorf("%s: %s", o, fault)
 				}
 			}
 		})
@@ -563,8 +590,17 @@ func (l *buyers) check() {
 	done.Wait()
 }
 
+// String tells what is known of an order.
+func (o *order) String() string {
+	return fmt.Sprintf("%s (honours keys: %v, %+v): its client asked %d times and heard %d %s %q %v, receipt %q %s; its shop saw %+v",
+		o.key, o.shop.honours, o.manner, o.asked, o.final.status, o.final.header.Get("X-Retry-Reason"), o.final.body, o.err, o.receipt, o.state, o.shop.sale(o.text))
+}
+
 // fault says what is wrong with an order; empty: nothing.
 func (l *buyers) fault(o *order) string {
+	if o.state == "dead" {
+		return "" // a repeat would be another run: compare looks at it
+	}
 	before := o.shop.sale(o.text)
 	again, err := l.send(l.v.t.Context(), o)
 	after := o.shop.sale(o.text)
@@ -576,6 +612,8 @@ func (l *buyers) fault(o *order) string {
 		return "the repeat failed: " + err.Error()
 	case after.effects > 1:
 		return "made twice"
+	case after.fell:
+		return "X-Retry-Count fell"
 	case !o.shop.honours && after.again > 0:
 		return "sent again though it may have been executed"
 	case after.requests != before.requests:
@@ -594,7 +632,7 @@ func (l *buyers) fault(o *order) string {
 func (l *buyers) tally() string {
 	count := map[string]int{}
 	for _, o := range l.orders {
-		count[fmt.Sprintf("%d honours=%v", o.final.status, o.shop.honours)]++
+		count[strings.TrimSpace(fmt.Sprintf("%d honours=%v %s", o.final.status, o.shop.honours, o.state))]++
 		count["asked"] += o.asked
 		if s := o.shop.sale(o.text); s.requests > 1 {
 			count["repeated upstream"]++

@@ -170,3 +170,41 @@ func TestNothingIsWokenWhileDraining(t *testing.T) {
 		r.want(<-slow, 201, u, 2)
 	}, parks...)
 }
+
+// A call whose client was let go, that waits, is parked and wakes, comes to its end
+// whenever the proxy is stopped or killed: executed once, and in doubt only where a
+// kill cut an attempt off that the key does not make safe.
+func TestEndedAtEveryInstant(t *testing.T) {
+	const every = 230 * time.Millisecond
+	soon := func(s step) step { return after(50*time.Millisecond, s) }
+	for _, host := range []string{"u1.test", platform} {
+		for name, end := range map[string]func(*blackout){"stop": (*blackout).stop, "crash": (*blackout).crash} {
+			t.Run(host+" "+name, func(t *testing.T) {
+				cut, doubts, requests := name == "crash", 0, 0
+				for at := time.Duration(0); at < 3500*time.Millisecond; at += every {
+					blackouts(t, func(r *rig, o *blackout) {
+						u := r.upstream(host+":80", soon(answer(503, "")), soon(answer(429, "", "Retry-After: 2")), soon(answer(503, "")), after(200*time.Millisecond, answer(201, "order 1")))
+						got := r.post("http://"+host+"/", "b", keyed, "Prefer: respond-async")
+						r.want(got, 202, nil, 0)
+						rest(at)
+						end(o)
+						rest(time.Second)
+						o.start()
+						rest(10 * time.Second)
+						rec, _ := r.follow(got)
+						switch requests = u.count(); {
+						case rec.State == "done" && (requests == 4 || requests == 5 && cut && host != platform):
+						case rec.State == "in_doubt" && cut && host == platform:
+							doubts++
+						default:
+							t.Errorf("ended after %v it is %s (%s) after %d requests", at, rec.State, rec.Reason, requests)
+						}
+					}, patches(with("jitter: none, jitter_ratio: 0, retry_after_cap: 1s, retry_after_over_cap: park"), []string{"max_retries: 3", "max_retries: 5"})...)
+				}
+				if want := cut && host == platform; doubts > 0 != want || requests != 4 {
+					t.Errorf("%d ended in doubt, want some: %v; the last took %d requests, want 4", doubts, want, requests)
+				}
+			})
+		}
+	}
+}
