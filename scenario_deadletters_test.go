@@ -214,14 +214,15 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A keyless write that was given up is a letter: it can be sent again, without a key.
+// A keyless write that was given up is a letter: it can be sent again, without a key,
+// by a person who says that nobody knows whether its bot has repeated it.
 func TestKeylessLetter(t *testing.T) {
 	lasting(t, func(r *rig, again func()) {
 		u := r.upstream("u1.test:80", answer(503, "down"), answer(503, "down"), answer(201, "order 1"))
 		r.want(r.post("http://u1.test/", "{}", "Authorization: secret"), 503, u, 2)
 		v := r.letter()
 		r.wantLetter(v, "dead", "attempts_exhausted", "no", 2)
-		if !v.Keyless || v.KeyHash != "" {
+		if !v.Keyless || v.KeyHash != "" || v.Todo != "ask" {
 			t.Errorf("letter = %+v", v)
 		}
 		again()
@@ -233,7 +234,10 @@ func TestKeylessLetter(t *testing.T) {
 		if n := len(r.logged("an operator is shown what may be secret of dead letters")); n != 1 {
 			t.Errorf("the log has %d lines about what was revealed, want 1", n)
 		}
-		r.orderLetter(v.ID+"/requeue", "", 202)
+		if got := r.orderLetter(v.ID+"/requeue", "", 409); !strings.Contains(got.Body, "no key") {
+			t.Errorf("requeue = %s, want it refused for want of a key", got.Body)
+		}
+		r.orderLetter(v.ID+"/requeue", `{"executed_unknown":true}`, 202)
 		rest(time.Second)
 		r.want(reply{}, 0, u, 3)
 		r.wantSent(u, 3, "X-Idempotency-Key", "")
@@ -338,7 +342,7 @@ func TestKillDuringARequeue(t *testing.T) {
 				r.post("http://u1.test/", "{}", header)
 				v := r.letter()
 				r.wantLetter(v, "dead", "attempts_exhausted", "no", 2)
-				r.orderLetter(v.ID+"/requeue", "", 202)
+				r.orderLetter(v.ID+"/requeue", `{"executed_unknown":true}`, 202)
 				rest(100 * time.Millisecond)
 				r.kill()
 				again()

@@ -28,7 +28,7 @@ func LettersRequeue(args []string, env Env) int {
 	f := newFlags("deadletters requeue", env)
 	q := requeueFlags{
 		remote: f.remote(), which: f.conditions(), who: f.signed(),
-		unknown: f.Bool("executed-unknown", false, "send it though it may have been executed and nothing keeps the upstream from acting twice (one ID only)"),
+		unknown: f.Bool("executed-unknown", false, "send it though it may have been executed, or had no key and may have been repeated by its bot (one ID only)"),
 		wait:    f.Duration("wait", 30*time.Second, "how long to wait for the end of the one with the ID"),
 		all:     f.Bool("all", false, "every letter that may run again, without a condition"),
 		dry:     f.Bool("dry-run", false, "only say which would run"),

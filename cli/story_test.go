@@ -68,7 +68,7 @@ func TestStoryOfAKey(t *testing.T) {
 
 Call c1: POST gw.test:443/orders
   forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00 +08:00
-  12:00:00.000  Attempt 1 went to gw.test:443 and brought status 503 in 12ms: a repeat may mend that and is safe, because its key keeps the upstream from acting twice. Upstream request id up-1.
+  12:00:00.000  Attempt 1 went to gw.test:443 and brought status 503 in 12ms: a repeat may mend that and is safe, because its key goes along, by which a host that honours keys knows it. Upstream request id up-1.
   The client got 503 after 1s: the call goes on without its client (parked). The upstream may have acted: check before you repeat it.
 
 Call c2: POST gw.test:443/orders

@@ -119,11 +119,12 @@ func TestSince(t *testing.T) {
 func TestExport(t *testing.T) {
 	rec, _ := whole()
 	rec.Path, rec.Labels.Shop = "=cmd()", "@shop"
+	_, words := Advise(rec)
 	for format, want := range map[string]string{
 		JSONL: `"path":"=cmd()"`,
 		CSV: "id,state,since,reason,executed,todo,method,host,path,shop,shop_tier,task_type,policy,tenant,key_hash,attempts,last_status,last_reason,last_upstream_request_id,next_at,expires,last_note_by,last_note,advice,key\n" +
 			"r1,dead,2026-03-04T12:01:00Z,attempts_exhausted,maybe,requeue,POST,a.test:443,'=cmd(),'@shop,,order_ship,order_ship,bot/s1," +
-			idempotency.KeyHash("order-1") + ",1,500,status_500,u-1,2026-03-04T14:00:00Z,2026-03-05T12:00:00Z,ann,'=1+1,\"The upstream may have acted, but it honours the key: to run it again is safe.\",\n",
+			idempotency.KeyHash("order-1") + ",1,500,status_500,u-1,2026-03-04T14:00:00Z,2026-03-05T12:00:00Z,ann,'=1+1,\"" + words + "\",\n",
 	} {
 		var out strings.Builder
 		e, err := NewExporter(format, &out)
