@@ -584,6 +584,17 @@ func TestRetentionByAge(t *testing.T) {
 	}, patches(quick, lays("dead_letters: {keep: 6h}"))...)
 }
 
+// advised is what the call of a letter advises to do about it.
+func (r *rig) advised(call string) string {
+	r.t.Helper()
+	var one struct{ Records []struct{ State, Advice string } }
+	r.want(r.admin("GET", "/api/v1/calls/"+call, "", &one), 200, nil, 0)
+	if len(one.Records) != 1 {
+		r.t.Fatalf("call %s has records %+v, want one", call, one.Records)
+	}
+	return one.Records[0].Advice
+}
+
 // With records in memory the API says how letters are kept.
 func TestLettersInMemory(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -594,7 +605,12 @@ func TestLettersInMemory(t *testing.T) {
 				t.Errorf("GET %s = %d %s", path, got.Status, got.Body)
 			}
 		}
-	})
+		r.upstream("u1.test:80", hangUp)
+		got := r.post("http://u1.test/", "{}", keyed)
+		if advice := r.advised(got.Header.Get("X-Call-Id")); advice != "" {
+			t.Errorf("a call in doubt in memory is advised of its letter: %q", advice)
+		}
+	}, patches(quick, also("forward_headers: []"))...)
 }
 
 // A requeue is refused by what the configuration has come to forbid, and the letter stays.
@@ -606,6 +622,9 @@ func TestRequeueByRulesOfToday(t *testing.T) {
 		r.wantLetter(v, "dead", "attempts_exhausted", "maybe", 2)
 		if v.Todo != "requeue" || !v.Honoured {
 			t.Errorf("letter = %+v, want an honoured key", v)
+		}
+		if got := r.advised(v.Runs[0].CallID); got != v.Advice {
+			t.Errorf("the story of the call advises %q, its letter %q", got, v.Advice)
 		}
 		r.repolicy("forward_headers: []")
 		if got := r.orderLetter(v.ID+"/requeue", "", 409); !strings.Contains(got.Body, `"refused"`) {
