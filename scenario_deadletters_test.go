@@ -587,7 +587,9 @@ func TestRetentionByAge(t *testing.T) {
 // advised is what the call of a letter advises to do about it.
 func (r *rig) advised(call string) string {
 	r.t.Helper()
-	var one struct{ Records []struct{ State, Advice string } }
+	var one struct {
+		Records []struct{ State, Advice string }
+	}
 	r.want(r.admin("GET", "/api/v1/calls/"+call, "", &one), 200, nil, 0)
 	if len(one.Records) != 1 {
 		r.t.Fatalf("call %s has records %+v, want one", call, one.Records)
