@@ -217,7 +217,11 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	if q == nil {
 		q = &idempotency.Request{Mode: "forward"}
 	}
-	x := p.exchangeOf(rec, q)
+	origin := attempt.OriginRestart
+	if !rec.Parked.IsZero() {
+		origin = attempt.OriginParked
+	}
+	x := p.exchangeOf(rec, q, origin)
 	x.mu.Lock() // operators may look already
 	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
 	x.mu.Unlock()
@@ -226,11 +230,12 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	return x
 }
 
-// exchangeOf is an exchange for a kept request, without its client.
-func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request) *exchange {
+// exchangeOf is an exchange for a kept request, without its client. origin is what
+// began it.
+func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request, origin string) *exchange {
 	x := p.newExchange(p.detachedCall(rec, q))
 	x.mu.Lock() // operators may look already
-	x.sum.Client = q.Client
+	x.sum.Client, x.sum.Origin = q.Client, origin
 	x.mu.Unlock()
 	x.rec, x.key, x.keyless, x.mode = *rec, rec.Key, rec.Keyless, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
