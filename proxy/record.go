@@ -389,6 +389,9 @@ func (x *exchange) bury(last *idempotency.Answer) {
 	x.buried = true
 	claim, err := x.claim()
 	if err == nil {
+		err = x.p.roomForLetters()
+	}
+	if err == nil {
 		claim.Request, err = x.keptRequest()
 	}
 	if err == nil {
