@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"retryproxy/attempt"
 	"retryproxy/config"
 	"retryproxy/internal/memnet"
 	"retryproxy/telemetry"
@@ -28,17 +29,17 @@ import (
 // bubble: the real wiring from a real configuration, scripted upstreams that
 // record every request, and raw clients.
 type rig struct {
-	t       *testing.T
-	net     *memnet.Network
-	app     *app
-	running atomic.Pointer[app] // app, for clients that outlive it
-	log     *lockedBuffer
-	hosts   map[string]netip.Addr
-	peers   sync.WaitGroup // connections of upstreams
-	dials   atomic.Int32   // by the product, so far
-	stop    func()
-	end     func() // stops the app alone
-	kill    func() // ends all attempts at once
+	t     *testing.T
+	net   *memnet.Network
+	app   *app
+	over  sync.Map // ids of calls that ended
+	log   *lockedBuffer
+	hosts map[string]netip.Addr
+	peers sync.WaitGroup // connections of upstreams
+	dials atomic.Int32   // by the product, so far
+	stop  func()
+	end   func() // stops the app alone
+	kill  func() // ends all attempts at once
 
 	// Faults of our own side, set before the first call; nil: none.
 	lookup  func() error                     // asked before each name resolution
@@ -128,7 +129,11 @@ func (r *rig) start(cfg *config.Config, data string, prepare ...func(*app)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.running.Store(r.app)
+	ends := r.app.proxy.Hooks.Call
+	r.app.proxy.Hooks.Call = func(s *attempt.Summary) {
+		ends(s)
+		r.over.Store(s.ID, true)
+	}
 	if err := r.app.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -495,24 +500,11 @@ func (r *rig) exchange(c net.Conn, text, method string) reply {
 // most tests look at the last. A call that goes on without its client does not end.
 func (r *rig) letEnd(id string) {
 	for range 1000 {
-		if !r.inProgress(id) {
+		if _, ended := r.over.Load(id); ended || id == "" {
 			return
 		}
 		runtime.Gosched()
 	}
-}
-
-func (r *rig) inProgress(id string) bool {
-	a := r.running.Load()
-	if a == nil || id == "" {
-		return false
-	}
-	for _, c := range a.proxy.Calls() {
-		if c.ID == id {
-			return c.State != "done"
-		}
-	}
-	return false
 }
 
 // readReply reads one answer; Status 0: there was none.

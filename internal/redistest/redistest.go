@@ -6,11 +6,11 @@ package redistest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,16 +24,16 @@ type Server struct {
 	args []string
 	addr string
 
-	mu  sync.Mutex
-	cmd *exec.Cmd // nil: it is stopped
-	log *strings.Builder
+	mu     sync.Mutex
+	cmd    *exec.Cmd // nil: it is stopped
+	failed int       // times in a row that it did not start
 }
 
 // bound is how long a server may take to start and to stop.
 const bound = 20 * time.Second
 
 // Start starts a server that ends with the test. Its data is in a temporary
-// directory and outlives Stop. settings are those of redis.conf, name and value in
+// directory and outlives Kill. settings are those of redis.conf, name and value in
 // turn; without any nothing is written to the disk. Without a server on this
 // machine the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
@@ -43,13 +43,14 @@ func Start(tb testing.TB, settings ...string) *Server {
 		tb.Fatal(err)
 	}
 	s := &Server{tb: tb, path: path, addr: FreeAddr(tb)}
-	_, port, _ := net.SplitHostPort(s.addr)
-	s.args = []string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--enable-debug-command", "yes"}
+	s.args = []string{"--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", ""}
 	for i := 0; i+1 < len(settings); i += 2 {
 		s.args = append(s.args, "--"+settings[i], settings[i+1])
 	}
 	tb.Cleanup(s.Kill)
-	s.Restart()
+	for s.start() != nil { // somebody else was quicker to take the port, or it never starts
+		s.addr = FreeAddr(tb)
+	}
 	return s
 }
 
@@ -78,17 +79,29 @@ func FreeAddr(tb testing.TB) string {
 func (s *Server) Addr() string { return s.addr }
 
 // URL is what store.url wants.
-func (s *Server) URL() string { return "redis://" + s.addr + "/" + strconv.Itoa(0) }
+func (s *Server) URL() string { return "redis://" + s.addr + "/0" }
 
 // Restart starts the server again, at the same address and on the same data.
 func (s *Server) Restart() {
+	s.tb.Helper()
+	for s.start() != nil {
+		<-time.After(100 * time.Millisecond) // a connection to elsewhere may have the port for a moment
+	}
+}
+
+// attempts is how often a server may fail to start, in all.
+const attempts = 20
+
+// start runs the server until it is ready, or ends before.
+func (s *Server) start() error {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd != nil {
 		s.tb.Fatal("the server is running")
 	}
-	cmd, log := exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, s.args...), &strings.Builder{}
+	_, port, _ := net.SplitHostPort(s.addr)
+	cmd, log := exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, append([]string{"--port", port}, s.args...)...), &strings.Builder{}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -109,15 +122,19 @@ func (s *Server) Restart() {
 	}()
 	select {
 	case ok := <-ready:
-		if !ok {
-			_ = cmd.Wait()
-			s.tb.Fatalf("%s did not start:\n%s", s.path, log.String())
+		if ok {
+			s.cmd, s.failed = cmd, 0
+			return nil
 		}
+		_ = cmd.Wait() // how it ended is in the log
 	case <-time.After(bound):
 		_ = cmd.Process.Kill()
 		s.tb.Fatalf("%s did not start within %v", s.path, bound)
 	}
-	s.cmd, s.log = cmd, log
+	if s.failed++; s.failed == attempts {
+		s.tb.Fatalf("%s did not start:\n%s", s.path, log.String())
+	}
+	return errors.New("it ended at once")
 }
 
 // Kill ends the server at once, as a crash would. A stopped one stays so.

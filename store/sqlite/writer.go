@@ -20,6 +20,7 @@ const (
 	mostTogether = 512  // changes in one transaction
 	mostCached   = 4096 // rows of calls that are not over
 	sweepEvery   = time.Second
+	sweepLast    = 30 * time.Second // while nobody changes anything
 )
 
 // unending is the context of the writer: its transactions belong to many callers.
@@ -113,17 +114,30 @@ func newWriter(ctx context.Context, s *Store) (*writer, error) {
 // run applies changes until the store is closed, and sweeps.
 func (w *writer) run() {
 	defer close(w.store.ended)
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
+	round := time.NewTimer(sweepEvery)
+	defer round.Stop()
+	pause := sweepEvery
+	soon := func() { // after a change
+		if pause > sweepEvery {
+			pause = sweepEvery
+			round.Reset(pause)
+		}
+	}
 	var due sweep
 	for {
 		select {
 		case c := <-w.store.queue:
 			w.together(c)
+			soon()
 		case c := <-w.store.notes:
 			w.alone(c)
-		case now := <-ticker.C:
+			soon()
+		case now := <-round.C:
 			due = sweep{now: now, rest: true}
+			if pause = min(2*pause, sweepLast); w.ill {
+				pause = sweepEvery // somebody waits for its recovery
+			}
+			round.Reset(pause)
 		case <-due.more():
 		case <-w.store.stop:
 			w.last()
