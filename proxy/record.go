@@ -137,7 +137,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 
 func storeRefusal(err error) *refusal {
 	switch {
-	case err == idempotency.ErrFull: //nolint:errorlint // one that is wrapped says more
+	case err == idempotency.ErrFull: // one that is wrapped says more
 		return refuse("store_full", "no record can be evicted to make room (idempotency.entries)")
 	case errors.Is(err, idempotency.ErrFull):
 		return refuse("store_full", err.Error())
