@@ -29,7 +29,7 @@ demo: build ## a misbehaving upstream and a walk-through
 	./retryproxy demo
 
 test: ## all tests, once, with the race detector
-	go test -race -timeout 5m ./...
+	go test -race -timeout 10m ./...
 
 race: ## look for flaky tests: PKG=./limiter COUNT=20
 	go test -race -count=$(if $(filter 1,$(COUNT)),20,$(COUNT)) $(or $(PKG),./...)

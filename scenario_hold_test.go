@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,6 +192,9 @@ func TestReceipts(t *testing.T) {
 		} {
 			if tt.got.Status != tt.want {
 				t.Errorf("%s: %d %s, want %d", name, tt.got.Status, tt.got.Body, tt.want)
+			}
+			if tt.want == 404 && name != "internal, others" && (tt.got.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(tt.got.Body, "X-Shop-Id")) {
+				t.Errorf("%s: the 404 does not say what to ask with: %s", name, tt.got.Body)
 			}
 		}
 	})

@@ -118,7 +118,7 @@ func TestRecoveredHostWakesWhatWasPutOff(t *testing.T) {
 		r.upstream("u1.test:80", byPath(map[string]step{"/down": answer(503, ""), "/": later429(func(s *scripted, c net.Conn, q *request) bool {
 			return answer(map[bool]int{false: 503, true: 201}[well.Load()], "")(s, c, q)
 		})}))
-		r.parkMany(1000, "u1.test")
+		r.parkMany(300, "u1.test")
 		rest(296 * time.Second)
 		for range 3 {
 			r.get("http://u1.test/down")
@@ -132,7 +132,7 @@ func TestRecoveredHostWakesWhatWasPutOff(t *testing.T) {
 			}
 		}
 		rest(5 * time.Second)
-		if st := r.app.store.Stats().ByState; st[idempotency.StateDone] != 1000 {
+		if st := r.app.store.Stats().ByState; st[idempotency.StateDone] != 300 {
 			t.Errorf("five seconds after the recovery: %v, want all done", st)
 		}
 	}, patches(parks, []string{"open: 2s, open_max: 2s", "open: 5s, open_max: 10s"})...)
@@ -147,7 +147,7 @@ func TestDeadHostsDoNotHoldUpOthers(t *testing.T) {
 			r.upstream(dead[i]+":80", later429(silent))
 		}
 		u := r.upstream("well.test:80", later429(after(500*time.Millisecond, answer(201, "x"))))
-		r.parkMany(100, dead...)
+		r.parkMany(50, dead...)
 		rest(3 * time.Second)
 		r.together(40, func(i int) reply { return r.post("http://well.test/", "b", fmt.Sprint("X-Idempotency-Key: well-", i)) })
 		rest(310 * time.Second)
@@ -207,4 +207,29 @@ func TestEndedAtEveryInstant(t *testing.T) {
 			})
 		}
 	}
+}
+
+// However many writes without a key are given up, keyed calls have room: letters do
+// not fill the store.
+func TestLettersLeaveRoomForCalls(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u2.test:80", answer(500, "broken"))
+		u := r.upstream("u3.test:80", answer(201, "order 1"))
+		for range 300 {
+			r.post("http://u2.test/", "b")
+		}
+		r.want(r.post("http://u3.test/", "b", keyed), 201, u, 1)
+		rest(5 * time.Second)
+		if n := r.app.store.Stats().ByState[idempotency.StateDead]; n != 50 {
+			t.Errorf("%d letters are left, want as many as a quarter of the entries", n)
+		}
+		rest(5 * time.Second)
+		for range 10 {
+			r.post("http://u2.test/", "b")
+		}
+		rest(5 * time.Second)
+		if n := r.app.store.Stats().ByState[idempotency.StateDead]; n != 50 {
+			t.Errorf("%d letters after more of them, want 50", n)
+		}
+	}, patches(breakerOff, []string{"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, entries: 200}"})...)
 }

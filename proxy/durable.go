@@ -60,6 +60,17 @@ func (h *hop) place() idempotency.Place {
 	return idempotency.Place{Scheme: h.target.Scheme, Authority: h.authority, Target: h.path, Exempt: h.target.Exempt}
 }
 
+// inFile is how much of the content is not in memory.
+func (b *requestBody) inFile() int64 {
+	if b.kept == nil {
+		return 0
+	}
+	if _, ok := b.kept.Bytes(); ok {
+		return 0
+	}
+	return b.kept.Len()
+}
+
 // whole is the content in memory; nil: there is none. It is not to be written to.
 func (b *requestBody) whole() ([]byte, error) {
 	if b.kept == nil {
@@ -78,9 +89,12 @@ func (b *requestBody) whole() ([]byte, error) {
 	return all, err
 }
 
-// mostRead is how many requests are read from the store at a time: each is whole in
-// memory until it is spooled.
-const mostRead = 16
+// Requests are whole in memory on their way to and from the store. Of those that lie
+// in files only so much is at a time: bytes to it, and requests from it.
+const (
+	mostWhole = 128 << 20
+	mostRead  = 4
+)
 
 // Recover goes on with the calls that an earlier process left in the middle, each in
 // a goroutine of its own; those that are parked are woken by Keep. It is called once,

@@ -18,16 +18,19 @@ import (
 // then right in every mode. The id behind it has 128 random bits.
 const receiptPath = "/.well-known/retryproxy/calls/"
 
-// receiptDoc is how a durable call stands, for its client.
+// receiptDoc is how a durable call stands, for its client. Executed and advice are
+// those of X-Retry-Executed and X-Retry-Advice while the call is not over: nobody
+// is to buy elsewhere meanwhile.
 type receiptDoc struct {
 	ID        string           `json:"id"`
+	Receipt   string           `json:"receipt"` // where to ask again
 	CallID    string           `json:"call_id,omitempty"`
 	State     string           `json:"state"`
 	Reason    string           `json:"reason,omitempty"`
 	NextAt    *time.Time       `json:"next_at"` // null: it waits for no date
-	Deadline  *time.Time       `json:"deadline"`
+	Deadline  *time.Time       `json:"deadline,omitempty"`
 	Executed  string           `json:"executed"`
-	Advice    string           `json:"advice"`
+	Advice    string           `json:"advice,omitempty"` // done: nothing is left to do
 	Method    string           `json:"method"`
 	Host      string           `json:"host"`
 	Path      string           `json:"path"`
@@ -51,15 +54,15 @@ type receiptedAnswer struct {
 
 func receiptView(rec *idempotency.Record, callID string) receiptDoc {
 	d := receiptDoc{
-		ID: rec.Receipt, CallID: callID, State: rec.State.String(), Reason: rec.Reason, Executed: rec.Executed.String(),
+		ID: rec.Receipt, Receipt: receiptPath + rec.Receipt, CallID: callID, State: rec.State.String(), Reason: rec.Reason, Executed: rec.Executed.String(),
 		Advice: recordAdvice(rec), Method: rec.Method, Host: rec.Host, Path: rec.Path, Created: rec.Created, Updated: rec.Updated,
 		Attempted: rec.Attempts, Attempts: rec.History.Views(), NextAt: dateOrNull(rec.NextAt),
 	}
 	if !rec.State.Ended() && rec.State != idempotency.StateParked { // while it is parked the clock stands
 		d.Deadline = dateOrNull(rec.Deadline)
 	}
-	if rec.State == idempotency.StateRunning {
-		d.Executed = max(rec.Executed, classify.ExecutedMaybe).String() // its attempt may be in flight
+	if !rec.State.Ended() {
+		d.Executed = max(rec.Executed, classify.ExecutedMaybe).String()
 	}
 	if rec.State == idempotency.StateDone {
 		d.Answer = answerView(rec.Answer)
@@ -95,7 +98,7 @@ func answerView(a *idempotency.Answer) *receiptedAnswer {
 func recordAdvice(rec *idempotency.Record) string {
 	switch {
 	case rec.State == idempotency.StateDone:
-		return "stop"
+		return ""
 	case rec.State.Ended() && rec.State != idempotency.StateInDoubt && rec.Executed == classify.ExecutedNo:
 		return "repeat"
 	}
@@ -149,7 +152,7 @@ func (x *exchange) answerReceipt(id string) {
 		x.refuse(refuse("store_unavailable", err.Error()))
 		return
 	case rec == nil:
-		x.answerText(404, "text/plain; charset=utf-8", "no such receipt, or not yours, or its time is over\n")
+		x.noReceipt()
 		return
 	}
 	var more message.Fields
@@ -158,6 +161,24 @@ func (x *exchange) answerReceipt(id string) {
 	}
 	more.Add("Cache-Control", "no-store")
 	x.answerText(200, "application/json", string(encoded(receiptView(rec, ""))), more...)
+}
+
+// noReceipt tells strangers nothing, and those who ask under another name what to do.
+func (x *exchange) noReceipt() {
+	doc := struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+		Reason string `json:"reason"`
+		CallID string `json:"call_id"`
+	}{
+		"urn:retryproxy:not_found", "There is no such receipt for you", 404,
+		"a receipt is given to whoever made the call: ask with the same proxy user, at the same listener and with the same " +
+			x.set.Headers.Shop + " as the call had; or its time is over (idempotency.ttl)",
+		"not_found", x.id,
+	}
+	x.answerText(404, "application/problem+json", string(encoded(doc)))
 }
 
 // receipted finds the record that a receipt names; nil: there is none for the tenant.
