@@ -18,6 +18,7 @@ import (
 // callView is a call as the API shows it.
 type callView struct {
 	ID       string     `json:"id"`
+	Origin   string     `json:"origin,omitempty"` // of a call that no client waits for: restart, parked, requeue, redrive
 	Mode     string     `json:"mode"`
 	Policy   string     `json:"policy"`
 	State    string     `json:"state"`
@@ -75,7 +76,7 @@ type attemptView struct {
 // viewCall turns a summary into what is shown.
 func viewCall(s *attempt.Summary) callView {
 	v := callView{
-		ID: s.ID, Mode: s.Mode, Policy: s.Policy, State: s.State, Result: s.Result, Reason: s.Reason,
+		ID: s.ID, Origin: s.Origin, Mode: s.Mode, Policy: s.Policy, State: s.State, Result: s.Result, Reason: s.Reason,
 		Detail: s.Detail, Cause: s.Cause, Place: s.Place, Status: s.Status, Executed: s.Executed.String(),
 		Labels: s.Labels, User: s.User, Client: s.Client, Method: s.Method, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		KeyHash: s.KeyHash, ClientID: s.ClientID, Trace: s.Trace,
