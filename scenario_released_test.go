@@ -199,3 +199,48 @@ func TestLargeBodiesOnTheirWayToTheStore(t *testing.T) {
 		}
 	}, plain...)
 }
+
+// A definite no to a call whose client was let go is heard by nobody: it is a letter,
+// until the client asks again itself.
+func TestPermanentFailureThatNobodyHears(t *testing.T) {
+	for name, tt := range map[string]struct {
+		headers []string
+		early   bool // the client comes back before the end
+		state   idempotency.State
+		letters int
+	}{
+		"held to the end":  {nil, false, idempotency.StateFailed, 0},
+		"let go":           {[]string{"Prefer: respond-async"}, false, idempotency.StateDead, 1},
+		"let go, and back": {[]string{"Prefer: respond-async"}, true, idempotency.StateFailed, 0},
+		"answered in time": {[]string{"Prefer: wait=5"}, false, idempotency.StateFailed, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lasting(t, func(r *rig, _ func()) {
+				u := r.upstream("u1.test:80", after(700*time.Millisecond, answer(422, "sold out")))
+				got := r.post("http://u1.test/", "b", append(tt.headers, keyed)...)
+				if tt.early {
+					r.want(r.post("http://u1.test/", "b", keyed), 422, u, 1)
+				}
+				rest(2 * time.Second)
+				rec := r.record("k")
+				if rec.State != tt.state || rec.Reason != "fail_permanent" || len(r.logged("dead letter")) != tt.letters {
+					t.Errorf("the record is %s (%s), and the log names %d letters", rec.State, rec.Reason, len(r.logged("dead letter")))
+				}
+				if got.Status == 202 {
+					if rec, _ := r.follow(got); rec.Advice != "stop" || len(rec.Attempts) != 1 {
+						t.Errorf("the receipt is %+v, want the advice to stop", rec)
+					}
+				}
+				if tt.letters == 1 {
+					if a := rec.Answer; a == nil || a.Status != 422 || string(a.Body) != "sold out" {
+						t.Errorf("the last answer of the letter is %+v", a)
+					}
+					r.want(r.post("http://u1.test/", "b", keyed), 422, u, 2)
+					if rec := r.record("k"); rec.State != idempotency.StateFailed {
+						t.Errorf("when the client has heard it, the record is %s, want failed", rec.State)
+					}
+				}
+			}, plain...)
+		})
+	}
+}

@@ -21,6 +21,7 @@ type Held struct {
 	ctx      context.Context // of the work
 	sums     message.Fields  // the trailers
 	begun    bool            // the answer is on its way to the client
+	kept     bool            // it will be
 	released bool
 }
 
@@ -35,15 +36,24 @@ func Hold(ctx context.Context, client *Call) *Held {
 }
 
 // Release lets the client go: from now on it is the caller who answers it. false:
-// the work answers it already, and the caller has to wait for its end.
+// the work answers it, and the caller has to wait for its end.
 func (h *Held) Release() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.begun {
+	if h.begun || h.kept {
 		return false
 	}
 	h.released = true
 	return true
+}
+
+// Keep settles that the client gets the work's answer, and is let go no more. false:
+// it was let go already.
+func (h *Held) Keep() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = !h.released
+	return h.kept
 }
 
 var _ transport = (*Held)(nil)

@@ -88,6 +88,21 @@ func TestReleasedClientIsNotAnswered(t *testing.T) {
 	}
 }
 
+// A client that is to be answered by the work is not let go any more.
+func TestKeptClientIsNotLetGo(t *testing.T) {
+	c, _, h := held(t.Context())
+	if !h.Keep() || h.Release() || !h.Keep() {
+		t.Error("a client that was kept was let go")
+	}
+	if _, err := h.Call.Answer(response(422), time.Minute); err != nil || len(c.statuses) != 1 {
+		t.Errorf("Answer = %v, the client got %v", err, c.statuses)
+	}
+	_, _, h = held(t.Context())
+	if !h.Release() || h.Keep() {
+		t.Error("a client that was let go was kept")
+	}
+}
+
 // Whoever is first answers, and nobody else.
 func TestHeldRace(t *testing.T) {
 	for range 200 {

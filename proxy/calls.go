@@ -241,7 +241,8 @@ func (x *exchange) deadLetter(s *attempt.Summary) {
 }
 
 // isLetter says that the call was given up, and that its policy wants somebody to
-// look at it. A definite no of the upstream is an answer, not a loss.
+// look at it. A definite no of the upstream is an answer, not a loss, where somebody
+// hears it.
 func (x *exchange) isLetter() bool {
 	last := x.past.Last().Verdict.Class
 	if len(x.past) == 0 {
@@ -253,7 +254,7 @@ func (x *exchange) isLetter() bool {
 		return false
 	case x.policy == nil:
 		return x.lasting
-	case !tried && !x.lasting, x.outcome.decision.Reason == "fail_permanent":
+	case !tried && !x.lasting, x.outcome.decision.Reason == "fail_permanent" && !x.alone:
 		return false
 	case last == classify.Success && x.outcome.decision.Reason != "manual_review": // that is ours: see abandon
 		return false

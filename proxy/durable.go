@@ -240,6 +240,7 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
 	x.mu.Unlock()
 	x.note(rec.ID)
+	x.resumes = true
 	x.flight = p.Flights.Start(rec.ID, rec.Owner)
 	return x
 }

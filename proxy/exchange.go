@@ -59,6 +59,9 @@ type exchange struct {
 	flight   *idempotency.Flight
 	patience patient                   // how long its client is held, where not to the end
 	handed   bool                      // another goroutine finishes it
+	held     *inbound.Held             // its client may be let go before the end; nil: it is held to it
+	resumes  bool                      // its client was told, or has to find out, that it goes on
+	alone    bool                      // nobody hears how it ends
 	leaving  bool                      // it goes on later: parked, or the next process goes on with it
 	asked    int                       // how often the store was asked about a run elsewhere
 	letter   bool                      // it was given up before, and is a dead letter

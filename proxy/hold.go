@@ -42,7 +42,7 @@ func (x *exchange) readPatience() {
 func (x *exchange) runHeld() {
 	client, held, done := x.call, inbound.Hold(x.p.base, x.call), make(chan struct{})
 	id, until, ended := x.rec.ID, x.patience.until, false
-	x.call, x.body.call, x.handed = held.Call, held.Call, true
+	x.held, x.call, x.body.call, x.handed = held, held.Call, held.Call, true
 	x.p.crew.goes(x.p.Log, func() {
 		defer close(done)
 		defer x.finish()
@@ -89,6 +89,13 @@ func (x *exchange) letGo(client *inbound.Call, rec *idempotency.Record) {
 		client.KeepAlive = false
 	}
 	_, _ = client.Answer(out, x.policy.BodyIdleTimeout) // whether it is still there changes nothing
+}
+
+// isAlone says that nobody hears how the call ends: its client was let go, or spoke to
+// an earlier process, and no repeat waits for it.
+func (x *exchange) isAlone() bool {
+	left := x.resumes || x.held != nil && !x.held.Keep()
+	return left && (x.flight == nil || x.flight.Waiters() == 0)
 }
 
 // receipt gives a record its receipt, and the record. Whatever happens to it

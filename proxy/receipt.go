@@ -96,11 +96,11 @@ func answerView(a *idempotency.Answer) *receiptedAnswer {
 
 // recordAdvice tells the client what to do with how its call stands.
 func recordAdvice(rec *idempotency.Record) string {
-	switch {
-	case rec.State == idempotency.StateDone:
+	switch rec.State {
+	case idempotency.StateDone:
 		return ""
-	case rec.State.Ended() && rec.State != idempotency.StateInDoubt && rec.Executed == classify.ExecutedNo:
-		return "repeat"
+	case idempotency.StateDead, idempotency.StateFailed:
+		return advice(rec.Reason, rec.Executed)
 	}
 	return "check"
 }

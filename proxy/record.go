@@ -407,6 +407,7 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 // endWithout ends the record of a call that has no answer to replay. last is the
 // last answer of an upstream, for people; nil: there was none.
 func (x *exchange) endWithout(last *idempotency.Answer) {
+	x.alone = x.isAlone()
 	switch {
 	case x.doubtful() && !x.keyless:
 		x.endRecord(idempotency.StateInDoubt, last)
