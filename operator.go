@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -49,8 +50,65 @@ func (a *app) adminDeps() admin.Deps {
 
 // find finds calls among those in progress, the latest ones, and the history.
 func (a *app) find(ctx context.Context, q journal.Query) (calls []*attempt.Summary, next string, err error) {
+	now := time.Now()
+	if q.State == "parked" {
+		return a.listParked(ctx, q, now)
+	}
 	known := slices.DeleteFunc(a.proxy.Calls(), toOurselves)
-	return journal.Look(ctx, a.store.history, q, known, time.Now())
+	if q.State == "" && q.Result == "" {
+		first := q
+		first.After = ""
+		parked, _, err := a.listParked(ctx, first, now)
+		if err != nil {
+			return nil, "", err
+		}
+		known = append(known, parked...)
+	}
+	return journal.Look(ctx, a.store.history, q, known, now)
+}
+
+// listParked lists the calls that are parked, those that were parked last first, with
+// their attempts so far. A reason is why they are parked, an id that of their receipt.
+func (a *app) listParked(ctx context.Context, q journal.Query, now time.Time) (calls []*attempt.Summary, next string, err error) {
+	found, next, err := a.store.List(ctx, idempotency.Query{
+		States: []idempotency.State{idempotency.StateParked}, Receipt: q.CallID, KeyHash: q.KeyHash,
+		Shop: q.Shop, Host: q.Host, TaskType: q.TaskType, Reason: q.Reason, Words: q.Words, After: q.After, Limit: q.Most(),
+	})
+	if errors.Is(err, idempotency.ErrCursor) {
+		err = fmt.Errorf("%w: %w", journal.ErrCursor, err)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range found {
+		if c := parkedCall(&found[i], now); q.Wants(c, now) {
+			calls = append(calls, c)
+		}
+	}
+	return calls, next, nil
+}
+
+// parkedCall is a parked record as the call that it is: its last run.
+func parkedCall(rec *idempotency.Record, now time.Time) *attempt.Summary {
+	run := idempotency.Run{CallID: rec.Owner, Started: rec.Created, First: 1}
+	if n := len(rec.Runs); n > 0 {
+		run = rec.Runs[n-1]
+	}
+	c := &attempt.Summary{
+		ID: run.CallID, Policy: rec.Policy, Labels: rec.Labels, Method: rec.Method, Host: rec.Host, Path: rec.Path,
+		KeyHash: idempotency.KeyHash(rec.Key), Record: attempt.RecordID(rec.ID), ClientID: run.ClientID, Terms: rec.Terms,
+		State: rec.State.String(), Reason: rec.Reason, Executed: rec.Executed, NextAt: rec.NextAt,
+		Started: run.Started, Duration: now.Sub(run.Started), Previous: run.First - 1,
+	}
+	if run.Kind != idempotency.ByClient {
+		c.Origin = string(run.Kind)
+	}
+	for _, a := range rec.History {
+		if a.N >= run.First {
+			c.Attempts = append(c.Attempts, a)
+		}
+	}
+	return c
 }
 
 // words gives what a text is looked for by; nil: nobody can look.

@@ -15,7 +15,7 @@ import (
 
 // pastCall is a call as the admin API shows it.
 type pastCall struct {
-	ID, State, Result, Reason, Path string
+	ID, Origin, State, Result, Reason, Path string
 
 	Status   int
 	KeyHash  string `json:"key_hash"`
@@ -23,6 +23,7 @@ type pastCall struct {
 	Trace    string `json:"traceparent"`
 	Started  time.Time
 	Ended    *time.Time
+	NextAt   *time.Time `json:"next_at"`
 	Attempts []struct {
 		N          int
 		Status     int
@@ -138,6 +139,47 @@ func TestAWaitingCallIsFoundByItsText(t *testing.T) {
 			t.Errorf("records = %+v, want the one that is done", one.Records)
 		}
 	}, plain...)
+}
+
+// A parked call is listed as such, by shop, host, type, reason, text and id, and not
+// as over as well; it is told from one that a client asked for when it has gone on.
+func TestParkedCallsAreListed(t *testing.T) {
+	lasting(t, func(r *rig, again func()) {
+		u := r.upstream("u1.test:80", answer(429, "", "Retry-After: 300"), answer(201, "x"))
+		r.want(r.post("http://u1.test/one", `{"order":"order-9001"}`, keyed, "X-Shop-Id: s1", "X-Task-Type: ship"), 202, u, 1)
+		r.get("http://u1.test/two")
+		for _, restarted := range []bool{false, true} {
+			if restarted {
+				again()
+			}
+			for query, want := range map[string]string{
+				"state=parked": "parked", "state=parked&shop=s1&host=u1.test&task_type=ship": "parked", "state=parked&shop=s2": "", "state=parked&reason=retry_after_too_long": "parked",
+				"state=parked&reason=breaker_open": "", "state=parked&limit=1": "parked", "": "parked done", "text=order-9001": "parked", "result=rejected&shop=s1": "done", "state=waiting": "",
+			} {
+				var states []string
+				for _, c := range r.history(query) {
+					states = append(states, c.State)
+				}
+				if got := strings.Join(states, " "); got != want {
+					t.Errorf("restarted %v: calls of %q are %q, want %q", restarted, query, got, want)
+				}
+			}
+		}
+		parked := r.history("state=parked")[0]
+		var one pastCall
+		r.want(r.admin("GET", "/api/v1/calls/"+parked.ID, "", &one), 200, nil, 0)
+		if one.State != "parked" || one.Reason != "retry_after_too_long" || len(one.Attempts) != 1 || one.NextAt == nil || time.Until(*one.NextAt) < 4*time.Minute || one.Ended != nil || one.Status != 0 {
+			t.Errorf("the parked call is %+v", one)
+		}
+		rest(10 * time.Minute)
+		calls := r.history("text=order-9001")
+		if len(calls) != 2 || calls[1].ID != parked.ID || calls[0].Origin != "parked" || calls[0].Status != 201 || calls[1].Origin != "" || calls[1].Reason != "parked" {
+			t.Errorf("once it went on, the calls are %+v", calls)
+		}
+		if got := r.admin("GET", "/api/v1/calls?state=parkd", "", nil); got.Status != 400 || !strings.Contains(string(got.Body), "state: want running, waiting, parked or done") {
+			t.Errorf("a wrong state = %d %s", got.Status, got.Body)
+		}
+	}, parks...)
 }
 
 func TestHistoryWithoutADurableStore(t *testing.T) {

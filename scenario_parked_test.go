@@ -208,3 +208,28 @@ func TestEndedAtEveryInstant(t *testing.T) {
 		}
 	}
 }
+
+// However many writes without a key are given up, keyed calls have room: letters do
+// not fill the store.
+func TestLettersLeaveRoomForCalls(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u2.test:80", answer(500, "broken"))
+		u := r.upstream("u3.test:80", answer(201, "order 1"))
+		for range 300 {
+			r.post("http://u2.test/", "b")
+		}
+		r.want(r.post("http://u3.test/", "b", keyed), 201, u, 1)
+		rest(5 * time.Second)
+		if n := r.app.store.Stats().ByState[idempotency.StateDead]; n != 50 {
+			t.Errorf("%d letters are left, want as many as a quarter of the entries", n)
+		}
+		rest(5 * time.Second)
+		for range 10 {
+			r.post("http://u2.test/", "b")
+		}
+		rest(5 * time.Second)
+		if n := r.app.store.Stats().ByState[idempotency.StateDead]; n != 50 {
+			t.Errorf("%d letters after more of them, want 50", n)
+		}
+	}, patches(breakerOff, []string{"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, entries: 200}"})...)
+}

@@ -18,9 +18,10 @@ type faulty struct {
 	idempotency.Store
 	advance, get func(n int32) bool // whether the n-th call fails; nil: none does
 	to           idempotency.State  // only moves to it count; 0: all
-	slow         time.Duration      // how long Due takes
+	slow         time.Duration      // how long Due and Begin take
 
 	advanced, got atomic.Int32
+	held, most    atomic.Int64 // bytes of requests that Begin has, now and at most
 }
 
 func (f *faulty) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, c idempotency.Change) (idempotency.Record, error) {
@@ -40,6 +41,16 @@ func (f *faulty) Get(ctx context.Context, id idempotency.ID, now time.Time) (ide
 func (f *faulty) Due(ctx context.Context, now time.Time, limit int) ([]idempotency.Record, time.Time, error) {
 	time.Sleep(f.slow)
 	return f.Store.Due(ctx, now, limit)
+}
+
+func (f *faulty) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if c.Request != nil {
+		held := f.held.Add(int64(len(c.Request.Body)))
+		defer f.held.Add(-int64(len(c.Request.Body)))
+		f.most.Store(max(f.most.Load(), held)) // one at a time is not needed to be exact
+	}
+	time.Sleep(f.slow)
+	return f.Store.Begin(ctx, c, now)
 }
 
 // durably runs f with a rig whose records are in a file; prepare gets its app
@@ -155,4 +166,36 @@ func TestPanicOfAHeldCall(t *testing.T) {
 			}, plain...)
 		})
 	}
+}
+
+// Large bodies, which lie in files, are not all in memory at once on their way to
+// the store; small ones do not wait for them.
+func TestLargeBodiesOnTheirWayToTheStore(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it is about much memory, and takes a minute")
+	}
+	var store *faulty
+	durably(t, func(a *app) {
+		store = &faulty{Store: a.proxy.Store, slow: time.Second}
+		a.proxy.Store = store
+	}, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(201, "x"))
+		body := strings.Repeat("b", 40<<20)
+		all := r.together(5, func(i int) reply {
+			if i == 4 {
+				rest(100 * time.Millisecond)
+				return r.post("http://u1.test/", "small", keyed)
+			}
+			return r.post("http://u1.test/", body, fmt.Sprint("X-Idempotency-Key: k", i))
+		})
+		for _, got := range all {
+			r.want(got, 201, u, 5)
+		}
+		if n := store.most.Load(); n < 80<<20 || n > 128<<20 {
+			t.Errorf("%d MiB were in memory at once, want no more than 128", n>>20)
+		}
+		if took := all[4].Took; took > 1200*time.Millisecond {
+			t.Errorf("the small one took %v", took)
+		}
+	}, plain...)
 }

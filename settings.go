@@ -48,7 +48,7 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 			Stream: cfg.Body.Over == "stream",
 		},
 		MaxWait: cfg.Slots.MaxWait, TunnelIdle: cfg.Limits.TunnelIdle,
-		KeyTTL: cfg.Idempotency.TTL, LetterTTL: cfg.DeadLetters.Keep, MostLetters: cfg.DeadLetters.Max, MaxResponse: int64(cfg.Idempotency.MaxResponse),
+		KeyTTL: cfg.Idempotency.TTL, LetterTTL: cfg.DeadLetters.Keep, MostLetters: cfg.MostLetters(), MaxResponse: int64(cfg.Idempotency.MaxResponse),
 	}
 	for name, shop := range cfg.Shops {
 		s.Shops[name] = proxy.Shop{Tier: shop.Tier}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"retryproxy/attempt"
+	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 )
@@ -16,6 +18,7 @@ import (
 // callView is a call as the API shows it.
 type callView struct {
 	ID       string     `json:"id"`
+	Origin   string     `json:"origin,omitempty"` // of a call that no client waits for: restart, parked, requeue, redrive
 	Mode     string     `json:"mode"`
 	Policy   string     `json:"policy"`
 	State    string     `json:"state"`
@@ -73,7 +76,7 @@ type attemptView struct {
 // viewCall turns a summary into what is shown.
 func viewCall(s *attempt.Summary) callView {
 	v := callView{
-		ID: s.ID, Mode: s.Mode, Policy: s.Policy, State: s.State, Result: s.Result, Reason: s.Reason,
+		ID: s.ID, Origin: s.Origin, Mode: s.Mode, Policy: s.Policy, State: s.State, Result: s.Result, Reason: s.Reason,
 		Detail: s.Detail, Cause: s.Cause, Place: s.Place, Status: s.Status, Executed: s.Executed.String(),
 		Labels: s.Labels, User: s.User, Client: s.Client, Method: s.Method, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		KeyHash: s.KeyHash, ClientID: s.ClientID, Trace: s.Trace,
@@ -159,10 +162,20 @@ func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for i := range records {
-			v.Records = append(v.Records, viewRecord(&records[i]))
+			one := viewRecord(&records[i])
+			if records[i].State.Letter() && s.keepsLetters(r.Context(), v.KeyHash) {
+				one.Todo, one.Advice = deadletter.Advise(&records[i])
+			}
+			v.Records = append(v.Records, one)
 		}
 	}
 	show(w, v)
+}
+
+// keepsLetters says whether a record that is a letter can be asked for as one.
+func (s *server) keepsLetters(ctx context.Context, keyHash string) bool {
+	_, _, err := s.Letters.List(ctx, deadletter.Filter{KeyHash: keyHash}, "", 1)
+	return err == nil
 }
 
 // oneCall is a call with what is known under its key now, in one record for each
@@ -184,9 +197,11 @@ type recordView struct {
 	Attempts int        `json:"attempts"`
 	Created  time.Time  `json:"created"`
 	Updated  time.Time  `json:"updated"`
-	NextAt   *time.Time `json:"next_at"`  // when it goes on
-	Deadline *time.Time `json:"deadline"` // of its run
-	Expires  *time.Time `json:"expires"`  // when the key is new again
+	NextAt   *time.Time `json:"next_at"`          // when it goes on
+	Deadline *time.Time `json:"deadline"`         // of its run
+	Expires  *time.Time `json:"expires"`          // when the key is new again
+	Todo     string     `json:"todo,omitempty"`   // of a dead letter, as there
+	Advice   string     `json:"advice,omitempty"` // in words
 }
 
 func viewRecord(r *idempotency.Record) recordView {

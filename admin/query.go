@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,9 @@ func (s *server) query(r *http.Request) (journal.Query, error) {
 	q := journal.Query{
 		CallID: v.Get("id"), KeyHash: keyHash(v.Get("key"), v.Get("key_hash")), Shop: v.Get("shop"), Host: strings.ToLower(v.Get("host")),
 		TaskType: v.Get("task_type"), State: v.Get("state"), Result: v.Get("result"), Reason: v.Get("reason"), After: v.Get("after"),
+	}
+	if !slices.Contains([]string{"", "running", "waiting", "parked", "done"}, q.State) {
+		return q, fmt.Errorf("state: want running, waiting, parked or done, not %q", q.State)
 	}
 	if text := v.Get("text"); text != "" {
 		if s.Words == nil {

@@ -71,7 +71,11 @@ type Summary struct {
 	ClientID string // the client's X-Request-Id
 	Trace    string // the client's traceparent
 
-	State    string // running, waiting, done
+	// Origin is what made the call go on, or go again, without its client; empty: a
+	// client asked, and is answered. See the constants.
+	Origin string
+
+	State    string // running, waiting, parked, done
 	Result   string // success, recovered, replay, failed, rejected, cancelled
 	Reason   string // a stop reason or own answer of the contract
 	Detail   string
@@ -94,6 +98,14 @@ type Summary struct {
 	Place    int           // in that line, 1 is next; 0: unknown
 	NextAt   time.Time     // when that wait is planned to end
 }
+
+// Origins of calls that no client waits for.
+const (
+	OriginRestart = "restart" // the process that had it ended
+	OriginParked  = "parked"  // it was parked, and its time came
+	OriginRequeue = "requeue" // an operator
+	OriginRedrive = "redrive" // the schedule of its policy
+)
 
 // RecordID names the record of a keyed call; zero: it has none. The key is in it, so
 // it is never shown: not by formatting, in logs or as JSON.

@@ -100,9 +100,9 @@ func (f flags) queryOfCalls() url.Values {
 		return nil
 	})
 	f.Func("key-hash", "only with the key of this `hash`, as logs show it", func(v string) error { query.Set("key_hash", v); return nil })
-	f.Func("state", "only in this `state`: running, waiting, done", func(v string) error {
-		if v != "running" && v != "waiting" && v != "done" {
-			return errors.New("want running, waiting or done")
+	f.Func("state", "only in this `state`: running, waiting, parked, done", func(v string) error {
+		if !slices.Contains([]string{"running", "waiting", "parked", "done"}, v) {
+			return errors.New("want running, waiting, parked or done")
 		}
 		query.Set("state", v)
 		return nil
@@ -183,6 +183,8 @@ func (k *call) what() string {
 		return strings.TrimSpace(fmt.Sprintf("%d %s %s", k.Status, k.Result, unless(k.Reason, "ok")))
 	case k.State == "running":
 		return k.doing()
+	case k.State == "parked":
+		return fmt.Sprintf("until %s (%s)", moment("", &k.NextAt, time.Now()), orDash(k.Reason))
 	case k.Cause == "":
 		return ""
 	}

@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 		{"placeholder of a number", []string{"calls", "-h"}, OK, "", "-limit n\n"},
 		{"placeholder of a time", []string{"retries", "-h"}, OK, "", "-for 30m\n"},
 		{"configuration to explain by", []string{"explain", "-h"}, OK, "", "-config file\n    \tthe configuration file to explain by"},
-		{"unknown state", []string{"calls", "-state", "bogus"}, Usage, "", "want running, waiting or done"},
+		{"unknown state", []string{"calls", "-state", "bogus"}, Usage, "", "want running, waiting, parked or done"},
 		{"too many arguments", []string{"check", "a", "b"}, Usage, "", "check: want no argument"},
 		{"too few arguments", []string{"why"}, Usage, "", "why: want one argument"},
 		{"version", []string{"version"}, OK, "retryproxy v1.2.3 (go", ""},

@@ -15,11 +15,13 @@ type story struct {
 	calls   []call // the newest first
 	more    bool   // there are older ones
 	records []record
+	again   string // flags that the next command needs
 }
 
 // record is what is known under a key now, as the admin API shows it.
 type record struct {
 	State, Reason, Receipt, Shop, Executed string
+	Advice                                 string // of a dead letter; empty: it is none
 
 	CallID   string `json:"call_id"`
 	Attempts int
@@ -61,7 +63,7 @@ func (s *story) tell(w io.Writer, now time.Time) {
 		tellPiece(w, pieces[i])
 	}
 	for i := range s.records {
-		s.records[i].tell(w, &calls[0], len(s.records) > 1, now)
+		s.tellRecord(w, &s.records[i], &calls[0], now)
 	}
 	if len(s.records) == 0 && calls[0].KeyHash != "" {
 		fmt.Fprintln(w, "Now: nothing is known under this key any more. The same key would be sent as a new one.")
@@ -140,15 +142,18 @@ func several(n int, more bool) string {
 	return count(n, "call")
 }
 
-// tell says how things stand under the key, and what to do.
-func (r *record) tell(w io.Writer, k *call, many bool, now time.Time) {
+// tellRecord says how things stand under the key, and what to do.
+func (s *story) tellRecord(w io.Writer, r *record, k *call, now time.Time) {
 	whose := ""
-	if many {
+	if len(s.records) > 1 {
 		whose = " for shop " + orDash(r.Shop)
 	}
 	fmt.Fprintf(w, "Now%s: %s\n", whose, r.stands(now))
 	if todo := r.todo(k); todo != "" {
 		fmt.Fprintf(w, "To do: %s\n", todo)
+	}
+	if r.Advice != "" {
+		fmt.Fprintf(w, "  retryproxy deadletters show%s %s\n", s.again, r.Receipt)
 	}
 }
 
@@ -191,6 +196,9 @@ func moment(word string, t *time.Time, now time.Time) string {
 
 // todo is what a person should do; empty: nothing.
 func (r *record) todo(k *call) string {
+	if r.Advice != "" {
+		return r.Advice
+	}
 	switch r.State {
 	case "running", "waiting":
 		return "wait; a request with the same key joins it."
@@ -198,13 +206,8 @@ func (r *record) todo(k *call) string {
 		return "nothing, it goes on by itself; a request with the same key gets its answer then."
 	case "done":
 		return ""
-	case "dead":
-		if r.Executed == "no" {
-			return "retryproxy deadletters show " + r.Receipt + ", then requeue or drop it; the bot may send it again with the same key as well."
-		}
-		return "look at " + k.Host + " first: was it done? Then retryproxy deadletters resolve " + r.Receipt + "."
 	case "in_doubt":
-		return "look at " + k.Host + ": was it done? Then retryproxy deadletters resolve " + orDash(r.Receipt) + ", or send it with a new key if it was not."
+		return "look at " + k.Host + ": was it done? If it was not, send it with a new key."
 	}
 	if r.Executed == "no" {
 		return "nothing was done: it may be sent again, with the same key."

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,5 +36,15 @@ func TestAttemptsThatAreAlike(t *testing.T) {
 		if got := sentence(test.list[:n]); n != test.n || got != test.want {
 			t.Errorf("%s: %d alike, %q, want %d, %q", test.name, n, got, test.n, test.want)
 		}
+	}
+}
+
+func TestParkedCallInATable(t *testing.T) {
+	inShanghai(t)
+	const path = "/api/v1/calls?limit=50&state=parked"
+	addr, _ := asked(t, map[string]string{path: `[{"id":"c1","state":"parked","reason":"breaker_open","next_at":"2026-03-01T04:03:04Z","method":"POST","host":"a.test:80","path":"/","started":"2026-03-01T04:00:00Z"}]`})
+	code, stdout, stderr := typed(t, nil, "calls", "-admin", addr, "-state", "parked")
+	if want := "until 2026-03-01 12:03:04 (breaker_open)"; code != OK || !strings.Contains(stdout, want) || !strings.Contains(stdout, "parked") {
+		t.Errorf("calls -state parked = %d %s%s, want %q", code, stdout, stderr, want)
 	}
 }

@@ -249,6 +249,12 @@ type History struct {
 	Calls int           `key:"calls"` // at most, the newest
 }
 
+// MostLetters is how many dead letters are kept: no more than a quarter of all
+// records, so that there is always room for calls.
+func (c *Config) MostLetters() int {
+	return min(c.DeadLetters.Max, max(c.Idempotency.Entries/4, 1))
+}
+
 // DeadLetters is how long calls that were given up are kept for a person.
 type DeadLetters struct {
 	Keep time.Duration `key:"keep"`

@@ -59,6 +59,7 @@ func TestWarnings(t *testing.T) {
 		{"UTC was asked for", "timezone: UTC", time.UTC, 0},
 		{"a store in the clear", "store: {kind: sqlite, path: /data}", shanghai, 1},
 		{"a sealed store", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}", shanghai, 0},
+		{"more letters than there is room for", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}\nidempotency: {entries: 1000}", shanghai, 1},
 		{"a policy hides others", "retry_policies: [{name: a}, {name: b}]", shanghai, 1},
 	} {
 		conf := parse(t, c.text)

@@ -33,7 +33,10 @@ func (c *Config) Warnings() []string {
 // durableWarnings names what only a durable store can do.
 func (c *Config) durableWarnings() (out []string) {
 	if c.Store.Kind != "memory" {
-		return nil
+		if most := c.MostLetters(); most < c.DeadLetters.Max {
+			out = append(out, fmt.Sprintf("dead_letters.max: %d letters are kept, not %d: no more than a quarter of idempotency.entries", most, c.DeadLetters.Max))
+		}
+		return out
 	}
 	for i := range c.RetryPolicies {
 		p := &c.RetryPolicies[i]

@@ -23,7 +23,7 @@ type Query struct {
 	Shop     string
 	Host     string // host:port in lower case, or a host on any port
 	TaskType string
-	State    string // running, waiting, done; a Journal holds done only
+	State    string // running, waiting, parked, done; a Journal holds done only
 	Result   string // success, recovered, replay, failed, rejected, cancelled
 	Reason   string // of the end, or of any attempt
 	// Words are what a text is made of, all of them wanted, each as its possible

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -11,12 +12,14 @@ import (
 // past is the Query.After of Look for all that the Journal has.
 const past = "past"
 
-// Look finds calls among those that the process knows and those of the Journal (nil:
-// there is none): those in progress first, then those that ended, each part the
-// newest first, every call once. At most q.Most of them; next, when it is not empty,
+// Look finds calls among those that the process knows, parked ones included, and those
+// of the Journal (nil: there is none): those in progress first, then the parked ones,
+// then those that ended, each part the newest first, every call once: one that is
+// parked did not end when its client was told so. At most q.Most of them; next, when it is not empty,
 // is where Query.After goes on: among those of the Journal. Errors: those of Find.
 func Look(ctx context.Context, j Journal, q Query, known []*attempt.Summary, now time.Time) (calls []*attempt.Summary, next string, err error) {
 	ours := q
+	parked := parkedAmong(known)
 	if q.After != "" {
 		known = nil
 	}
@@ -30,7 +33,7 @@ func Look(ctx context.Context, j Journal, q Query, known []*attempt.Summary, now
 			return nil, "", err
 		}
 	}
-	calls, next = merged(&q, known, found, more, now)
+	calls, next = merged(&q, known, found, parked, more, now)
 	if j == nil {
 		next = ""
 	}
@@ -39,10 +42,11 @@ func Look(ctx context.Context, j Journal, q Query, known []*attempt.Summary, now
 
 // merged puts what is known before what was found. Of more than the limit, what was
 // known only comes again with the next page.
-func merged(q *Query, known []*attempt.Summary, found []Entry, more bool, now time.Time) (calls []*attempt.Summary, next string) {
+func merged(q *Query, known []*attempt.Summary, found []Entry, parked parkedCalls, more bool, now time.Time) (calls []*attempt.Summary, next string) {
 	var over []Entry
 	for _, c := range known {
 		switch {
+		case c.State == stateParked && parked[c.Record] != c: // woken meanwhile
 		case !q.Wants(c, now) || among(found, c) || more && behind(found, c):
 		case c.Ended.IsZero():
 			calls = append(calls, c)
@@ -50,11 +54,16 @@ func merged(q *Query, known []*attempt.Summary, found []Entry, more bool, now ti
 			over = append(over, Entry{Summary: c})
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b *attempt.Summary) int { return b.Started.Compare(a.Started) })
+	slices.SortStableFunc(calls, func(a, b *attempt.Summary) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Started.Compare(a.Started))
+	})
 	slices.Reverse(over) // the newest is known last
 	over = append(over, found...)
 	slices.SortStableFunc(over, func(a, b Entry) int { return b.Ended.Compare(a.Ended) })
 	for i := range over {
+		if parked.has(over[i].Summary) {
+			continue
+		}
 		if len(calls) >= q.Most() {
 			return calls[:q.Most()], lastPlace(over[:i])
 		}
@@ -64,6 +73,42 @@ func merged(q *Query, known []*attempt.Summary, found []Entry, more bool, now ti
 		next = lastPlace(over)
 	}
 	return calls[:min(len(calls), q.Most())], next
+}
+
+// stateParked is Summary.State of what is parked, and Summary.Reason of what became so.
+const stateParked = "parked"
+
+// parkedCalls are calls that are parked now, by their records.
+type parkedCalls map[attempt.RecordID]*attempt.Summary
+
+// parkedAmong are those of the calls that the process knows. One that runs again is not.
+func parkedAmong(known []*attempt.Summary) parkedCalls {
+	p := parkedCalls{}
+	for _, c := range known {
+		if c.State == stateParked {
+			p[c.Record] = c
+		}
+	}
+	for _, c := range known {
+		if now := p[c.Record]; now != nil && c.Ended.IsZero() && c.State != stateParked && (c.ID == now.ID || c.Origin != "") {
+			delete(p, c.Record)
+		}
+	}
+	return p
+}
+
+// has says that what ended so is a part of a call that is parked now.
+func (p parkedCalls) has(c *attempt.Summary) bool {
+	now := p[c.Record]
+	return now != nil && c.Reason == stateParked && (c.ID == now.ID || c.Origin != "" && c.Ended.After(now.Started))
+}
+
+// rank puts what is parked behind what is in progress.
+func rank(c *attempt.Summary) int {
+	if c.State == stateParked {
+		return 1
+	}
+	return 0
 }
 
 // among says whether a call that ended was found as well. One that goes on ends

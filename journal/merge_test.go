@@ -118,6 +118,47 @@ func TestLookShowsBothEndsOfACall(t *testing.T) {
 	}
 }
 
+// A parked call is not over: neither the journal nor the process shows that its client
+// was told so, on any page; one that runs again is not parked.
+func TestLookShowsParkedCallsOnce(t *testing.T) {
+	told := func(id string, seconds int) *attempt.Summary {
+		c := over(id, seconds)
+		c.Reason, c.Record = "parked", attempt.RecordID{Key: id}
+		return c
+	}
+	woken := func(id, key string, seconds int) *attempt.Summary {
+		c := told(key, seconds)
+		c.ID, c.Origin = id, attempt.OriginParked
+		return c
+	}
+	parked := func(id string, seconds int) *attempt.Summary {
+		c := live(id, seconds)
+		c.State, c.Record = "parked", attempt.RecordID{Key: id}
+		return c
+	}
+	again := live("r2", 0)
+	again.Record, again.Origin = attempt.RecordID{Key: "r"}, attempt.OriginParked
+	known := []*attempt.Summary{told("p", 4), again, live("y", 1), parked("p", 2), parked("q", 3), parked("r", 0)}
+	// p2 is the same call, woken and parked again; p0 is one of an earlier run.
+	noted := list{woken("p2", "p", 6), over("d", 5), told("p", 4), over("p", 3), told("x", 2), woken("p0", "p", 2), told("r", 1)}
+	for _, tt := range []struct {
+		q    Query
+		want string
+		next string
+	}{
+		{Query{}, "y r2 q p d p x p0 r", ""},
+		{Query{Limit: 3}, "y r2 q", "0"},
+		{Query{Limit: 3, After: past}, "d", "2"},
+		{Query{State: "waiting"}, "y r2", ""},
+		{Query{State: "done"}, "d p x p0 r", ""},
+	} {
+		calls, next, err := Look(t.Context(), noted, tt.q, known, noon)
+		if got := names(calls); err != nil || got != tt.want || next != tt.next {
+			t.Errorf("Look(%+v) = %q, next %q, %v, want %q, %q", tt.q, got, next, err, tt.want, tt.next)
+		}
+	}
+}
+
 func TestEveryPageOfLook(t *testing.T) {
 	var known []*attempt.Summary
 	var noted list

@@ -60,6 +60,17 @@ func (h *hop) place() idempotency.Place {
 	return idempotency.Place{Scheme: h.target.Scheme, Authority: h.authority, Target: h.path, Exempt: h.target.Exempt}
 }
 
+// inFile is how much of the content is not in memory.
+func (b *requestBody) inFile() int64 {
+	if b.kept == nil {
+		return 0
+	}
+	if _, ok := b.kept.Bytes(); ok {
+		return 0
+	}
+	return b.kept.Len()
+}
+
 // whole is the content in memory; nil: there is none. It is not to be written to.
 func (b *requestBody) whole() ([]byte, error) {
 	if b.kept == nil {
@@ -78,9 +89,12 @@ func (b *requestBody) whole() ([]byte, error) {
 	return all, err
 }
 
-// mostRead is how many requests are read from the store at a time: each is whole in
-// memory until it is spooled.
-const mostRead = 16
+// Requests are whole in memory on their way to and from the store. Of those that lie
+// in files only so much is at a time: bytes to it, and requests from it.
+const (
+	mostWhole = 128 << 20
+	mostRead  = 4
+)
 
 // Recover goes on with the calls that an earlier process left in the middle, each in
 // a goroutine of its own; those that are parked are woken by Keep. It is called once,
@@ -217,7 +231,11 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	if q == nil {
 		q = &idempotency.Request{Mode: "forward"}
 	}
-	x := p.exchangeOf(rec, q)
+	origin := attempt.OriginRestart
+	if !rec.Parked.IsZero() {
+		origin = attempt.OriginParked
+	}
+	x := p.exchangeOf(rec, q, origin)
 	x.mu.Lock() // operators may look already
 	x.id, x.sum.ID, x.sum.Started, x.lasting = rec.Owner, rec.Owner, rec.Created, true
 	x.mu.Unlock()
@@ -226,11 +244,12 @@ func (p *Proxy) resumed(rec *idempotency.Record, q *idempotency.Request) *exchan
 	return x
 }
 
-// exchangeOf is an exchange for a kept request, without its client.
-func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request) *exchange {
+// exchangeOf is an exchange for a kept request, without its client. origin is what
+// began it.
+func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request, origin string) *exchange {
 	x := p.newExchange(p.detachedCall(rec, q))
 	x.mu.Lock() // operators may look already
-	x.sum.Client = q.Client
+	x.sum.Client, x.sum.Origin = q.Client, origin
 	x.mu.Unlock()
 	x.rec, x.key, x.keyless, x.mode = *rec, rec.Key, rec.Keyless, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount

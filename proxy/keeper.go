@@ -22,8 +22,10 @@ const (
 	asleep     = time.Minute            // longest sleep while nothing is due
 	blink      = time.Second            // next look after the store did not answer
 	soon       = 250 * time.Millisecond // next look while more is due than was looked at
+	pause      = 20 * time.Millisecond  // from look to look: what comes meanwhile is woken together
 	spreadMax  = 2 * time.Second        // parked calls are woken spread over so long, or a tenth of their wait
-	eachPutOff = 10 * time.Millisecond  // what is put off comes again at this distance
+	eachPutOff = 10 * time.Millisecond  // what is put off for a host that is cut off comes again at this distance
+	eachCrowd  = 2 * time.Millisecond   // and this where there are only too many
 )
 
 // keeper wakes what waits in the store without a client. It asks for what is due,
@@ -91,16 +93,23 @@ func (p *Proxy) Keep(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var looked time.Time
 	for {
 		select {
 		case <-timer.C:
 		case <-p.keeper.sooner:
+			if early := pause - time.Since(looked); early > 0 {
+				timer.Reset(early)
+				continue
+			}
 		case <-p.draining:
 			return nil
 		case <-ctx.Done():
 			return nil
 		}
-		timer.Reset(p.look(ctx))
+		sleep := p.look(ctx)
+		looked = time.Now()
+		timer.Reset(max(sleep, pause))
 	}
 }
 
@@ -131,7 +140,7 @@ func (p *Proxy) look(ctx context.Context) time.Duration {
 	case full || more:
 		sleep = soon
 	case !next.IsZero():
-		sleep = min(max(time.Until(next), time.Millisecond), sleep)
+		sleep = min(time.Until(next), sleep)
 	}
 	k.sleepsUntil(now.Add(sleep))
 	return sleep
@@ -292,7 +301,7 @@ func (p *Proxy) outOfDoubt(ctx context.Context, rec *idempotency.Record, now tim
 // they do not hide the others: spread over so long that many cost little. It says
 // when the first of them comes up again; failed: some are due as before.
 func (p *Proxy) putOff(ctx context.Context, passed []*idempotency.Record, now time.Time) (first time.Time, failed bool) {
-	span := time.Second + time.Duration(p.Store.Stats().ByState[idempotency.StateParked])*eachPutOff
+	parked := time.Duration(p.Store.Stats().ByState[idempotency.StateParked])
 	var group sync.WaitGroup
 	var unmoved atomic.Bool
 	for _, rec := range passed {
@@ -300,10 +309,11 @@ func (p *Proxy) putOff(ctx context.Context, passed []*idempotency.Record, now ti
 			continue
 		}
 		at, _, _ := p.Limiter.Peek(&limiter.Claim{Host: rec.Host}, now)
-		c := idempotency.Change{Now: now, Reason: rec.Reason, NextAt: later(at, now).Add(rand.N(span)), Deadline: rec.Deadline.Add(now.Sub(rec.Updated))}
+		c, each := idempotency.Change{Now: now, Reason: rec.Reason, Deadline: rec.Deadline.Add(now.Sub(rec.Updated))}, eachCrowd
 		if !p.Limiter.Closed(rec.Host, now) {
-			c.Reason = limiter.RefusedBreaker // so that its recovery wakes it
+			c.Reason, each = limiter.RefusedBreaker, eachPutOff // so that its recovery wakes it
 		}
+		c.NextAt = later(at, now).Add(rand.N(time.Second + parked*each))
 		first = sooner(first, c.NextAt)
 		group.Go(func() {
 			_, err := p.Store.Advance(ctx, rec.ID, rec.State, rec.State, c)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/idempotency"
@@ -85,8 +87,9 @@ type Proxy struct {
 	crowd    crowd
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
-	reading  chan struct{} // a place for each request that is read from the store
-	crew     crew          // calls that go on without a client's goroutine
+	reading  chan struct{}       // a place for each request that is read from the store
+	whole    *semaphore.Weighted // bytes of bodies in files that may be in memory for the store
+	crew     crew                // calls that go on without a client's goroutine
 	keeper   keeper
 	bulks    bulks // requeues of many dead letters
 	draining chan struct{}
@@ -95,7 +98,7 @@ type Proxy struct {
 
 // New wires a proxy; ctx ends all attempts at once (a hard stop).
 func New(ctx context.Context, d Deps, s *Settings) *Proxy {
-	p := &Proxy{Deps: d, base: ctx, durable: d.Store.Durable(), name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead)}
+	p := &Proxy{Deps: d, base: ctx, durable: d.Store.Durable(), name: s.Instance + "-" + newID()[:12], draining: make(chan struct{}), reading: make(chan struct{}, mostRead), whole: semaphore.NewWeighted(mostWhole)}
 	p.via = "1.1 " + p.name
 	if p.Log == nil {
 		p.Log = slog.New(slog.DiscardHandler)

@@ -21,19 +21,16 @@ func (x *exchange) answeredByKey() bool {
 		return false
 	}
 	claim, err := x.claim()
-	if err == nil {
-		claim.Request, err = x.keptRequest()
-	}
 	if err != nil {
-		x.refuse(refuse("local_resource", "the request body cannot be read again: "+err.Error()))
+		x.refuse(unreadable(err))
 		return true
 	}
 	x.readPatience()
 	for end := x.begun.Add(x.deadline()); ; {
 		if !x.runsElsewhere(claim.ID) {
-			begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
-			if err != nil {
-				x.refuse(storeRefusal(err))
+			begun, r := x.begin(claim)
+			if r != nil {
+				x.refuse(r)
 				return true
 			}
 			x.rec = begun.Record
@@ -47,6 +44,42 @@ func (x *exchange) answeredByKey() bool {
 			return true
 		}
 	}
+}
+
+// begin asks the store for the key, and gives it the request.
+func (x *exchange) begin(claim idempotency.Claim) (idempotency.Begun, *refusal) {
+	give, err := x.takeRequest(&claim)
+	if err != nil {
+		return idempotency.Begun{}, unreadable(err)
+	}
+	defer give()
+	begun, err := x.p.Store.Begin(context.WithoutCancel(x.call.Context()), claim, time.Now())
+	if err != nil {
+		return begun, storeRefusal(err)
+	}
+	return begun, nil
+}
+
+func unreadable(err error) *refusal {
+	return refuse("local_resource", "the request body cannot be read again: "+err.Error())
+}
+
+// takeRequest puts the request into a claim. A body that is in a file is whole in
+// memory until the claim is given up again: only so much is at a time.
+func (x *exchange) takeRequest(claim *idempotency.Claim) (give func(), err error) {
+	size := min(x.body.inFile(), mostWhole)
+	if size > 0 && x.p.durable {
+		if err := x.p.whole.Acquire(x.p.base, size); err != nil {
+			return nil, err
+		}
+		give = func() { x.p.whole.Release(size) }
+	} else {
+		give = func() {}
+	}
+	if claim.Request, err = x.keptRequest(); err != nil {
+		give()
+	}
+	return give, err
 }
 
 // runsElsewhere says that the run of another process that was waited for goes on: it
@@ -389,9 +422,14 @@ func (x *exchange) bury(last *idempotency.Answer) {
 	x.buried = true
 	claim, err := x.claim()
 	if err == nil {
-		claim.Request, err = x.keptRequest()
+		err = x.p.roomForLetters()
+	}
+	var give func()
+	if err == nil {
+		give, err = x.takeRequest(&claim)
 	}
 	if err == nil {
+		defer give()
 		claim.Key, claim.Keyless = "keyless-"+x.id, true
 		_, err = x.p.Store.Bury(context.WithoutCancel(x.call.Context()), claim, idempotency.Change{
 			Now: time.Now(), Append: x.past, Reason: x.outcome.decision.Reason, Executed: x.executed(), Answer: last, TTL: x.set.LetterTTL,

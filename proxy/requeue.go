@@ -72,7 +72,7 @@ func (p *Proxy) requeue(ctx context.Context, rec *idempotency.Record, o *deadlet
 // again is the exchange of a letter that is to run once more, with everything
 // settled that does not touch its record. The error says why it cannot or may not.
 func (p *Proxy) again(rec *idempotency.Record, q *idempotency.Request, o *deadletter.Order) (*exchange, error) {
-	x := p.exchangeOf(rec, q)
+	x := p.exchangeOf(rec, q, string(o.Kind)) // the names are the same
 	r := x.placed(q)
 	if r == nil {
 		r = x.chooseExits()
@@ -125,6 +125,7 @@ func (x *exchange) claimAgain(ctx context.Context, rec *idempotency.Record, q *i
 		return deadletter.ErrClosed // somebody was quicker
 	}
 	x.rec, x.lasting = begun.Record, true
+	x.note(rec.ID)
 	x.flight = x.p.Flights.Start(rec.ID, x.id)
 	return nil
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"retryproxy/deadletter"
@@ -11,7 +12,8 @@ import (
 
 const (
 	retainEvery = time.Minute
-	mostRetired = 500 // letters that go in one round
+	retireEvery = time.Second
+	mostRetired = 500 // letters that go at a time
 	mostCounted = 10_000
 )
 
@@ -27,10 +29,19 @@ func (p *Proxy) Retain(ctx context.Context) error {
 	if !p.Store.Durable() {
 		return nil
 	}
-	ticker := time.NewTicker(retainEvery)
+	ticker := time.NewTicker(retireEvery)
 	defer ticker.Stop()
-	for said := (deadletter.Said{}); ; {
-		p.retain(ctx, said)
+	said, round, failed := deadletter.Said{}, time.Time{}, false
+	for {
+		if time.Since(round) >= retainEvery {
+			round = time.Now()
+			p.announce(ctx, said)
+		}
+		err := p.retireSome(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			p.Log.Error("dead letters beyond dead_letters.max could not be removed", "error", err)
+		}
+		failed = err != nil
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -39,13 +50,26 @@ func (p *Proxy) Retain(ctx context.Context) error {
 	}
 }
 
-// retain is one round. What fails is tried in the next one.
-func (p *Proxy) retain(ctx context.Context, said deadletter.Said) {
+// retireSome removes some of the letters that are too many. What fails is tried again.
+func (p *Proxy) retireSome(ctx context.Context) error {
+	keep := p.Settings().keep()
+	return p.retire(ctx, min(keep.Excess(p.Store.Stats().ByState[idempotency.StateDead]), mostRetired), keep)
+}
+
+// roomForLetters refuses one more letter of a call without a record where they come
+// faster than they are removed: they must not take the room of keyed calls.
+func (p *Proxy) roomForLetters() error {
+	most := p.Settings().MostLetters
+	if dead := p.Store.Stats().ByState[idempotency.StateDead]; dead > most+most/2 {
+		return fmt.Errorf("%w: there are %d dead letters, dead_letters.max is %d", idempotency.ErrFull, dead, most)
+	}
+	return nil
+}
+
+// announce says which letters will go.
+func (p *Proxy) announce(ctx context.Context, said deadletter.Said) {
 	keep, now := p.Settings().keep(), time.Now()
 	dead := p.Store.Stats().ByState[idempotency.StateDead]
-	if err := p.retire(ctx, min(keep.Excess(dead), mostRetired), keep); err != nil && ctx.Err() == nil {
-		p.Log.Error("dead letters beyond dead_letters.max could not be removed", "error", err)
-	}
 	if keep.Fills(dead) && said.Due(deadletter.ByMax, now) {
 		said[deadletter.ByMax] = now
 		p.Log.Warn("dead letters fill up: beyond dead_letters.max the oldest will be removed", "letters", dead, "max", keep.Max)

@@ -139,9 +139,6 @@ func upstreamID(f message.Fields) string {
 
 // note tells operators which record the call has.
 func (x *exchange) note(id idempotency.ID) {
-	if !x.keyed() {
-		return
-	}
 	x.mu.Lock()
 	x.sum.Record = attempt.RecordID(id)
 	x.mu.Unlock()

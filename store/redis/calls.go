@@ -36,6 +36,7 @@ type told struct {
 	Path     loose         `json:"path,omitempty"`
 	ClientID loose         `json:"client_id,omitempty"`
 	Trace    loose         `json:"trace,omitempty"`
+	Origin   string        `json:"origin,omitempty"`
 	Result   string        `json:"result,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
 	Detail   loose         `json:"detail,omitempty"`
@@ -62,7 +63,7 @@ func callText(c *attempt.Summary, shift time.Duration) []byte {
 		ID: loose(c.ID), KeyHash: c.KeyHash, Tenant: loose(c.Record.Tenant), Key: loose(c.Record.Key), Mode: c.Mode, Policy: c.Policy,
 		User: loose(c.User), Client: loose(c.Client), Shop: loose(c.Labels.Shop), ShopTier: loose(c.Labels.ShopTier), TaskType: loose(c.Labels.TaskType),
 		Method: loose(c.Method), Scheme: c.Scheme, Host: loose(c.Host), Path: loose(c.Path), ClientID: loose(c.ClientID), Trace: loose(c.Trace),
-		Result: c.Result, Reason: c.Reason, Detail: loose(c.Detail), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
+		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: loose(c.Detail), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
 		Started: moved(c.Started, shift).UTC(), Ended: moved(c.Ended, shift).UTC(), Duration: c.Duration, Overhead: c.Overhead, Bytes: c.Bytes, Terms: c.Terms,
 	}
 	for i := range c.Attempts {
@@ -89,7 +90,7 @@ func parseCall(text string, shift time.Duration) (*attempt.Summary, error) {
 		ID: string(t.ID), KeyHash: t.KeyHash, Record: attempt.RecordID{Tenant: string(t.Tenant), Key: string(t.Key)}, Mode: t.Mode, Policy: t.Policy,
 		User: string(t.User), Client: string(t.Client), Labels: attempt.Labels{Shop: string(t.Shop), ShopTier: string(t.ShopTier), TaskType: string(t.TaskType)},
 		Method: string(t.Method), Scheme: t.Scheme, Host: string(t.Host), Path: string(t.Path), ClientID: string(t.ClientID), Trace: string(t.Trace),
-		State: "done", Result: t.Result, Reason: t.Reason, Detail: string(t.Detail), Status: t.Status, Executed: executed, Previous: t.Previous,
+		State: "done", Origin: t.Origin, Result: t.Result, Reason: t.Reason, Detail: string(t.Detail), Status: t.Status, Executed: executed, Previous: t.Previous,
 		Started: moved(t.Started, -shift), Ended: moved(t.Ended, -shift), Duration: t.Duration, Overhead: t.Overhead, Bytes: t.Bytes, Terms: t.Terms,
 	}
 	for i := range t.Attempts {

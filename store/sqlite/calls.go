@@ -21,8 +21,8 @@ var _ journal.Journal = (*Store)(nil)
 
 const (
 	insertCall = `INSERT INTO calls (call_id, call_hash, tenant, key, key_hash, started, ended, duration_ns, overhead_ns, result, reason, detail, status, executed, mode, policy,
-  shop, shop_tier, task_type, user, client, method, scheme, host, path, client_id, trace, bytes, previous, attempts, waits)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+  shop, shop_tier, task_type, user, client, method, scheme, host, path, client_id, trace, bytes, previous, attempts, waits, origin)
+  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	insertTerms = "INSERT INTO call_terms (ended, call, terms) VALUES (?,?,?)"
 
 	oldCalls     = "SELECT id, ended FROM calls INDEXED BY calls_ended WHERE ended < ? ORDER BY ended LIMIT ?"
@@ -53,7 +53,7 @@ func (w *writer) noteCall(c *attempt.Summary) error {
 		timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead),
 		c.Result, c.Reason, textOrNull(clip(c.Detail)), c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
 		textOrNull(c.Labels.Shop), textOrNull(c.Labels.ShopTier), textOrNull(c.Labels.TaskType), textOrNull(c.User), c.Client, c.Method, c.Scheme, c.Host, clip(c.Path),
-		textOrNull(clip(c.ClientID)), textOrNull(clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)))
+		textOrNull(clip(c.ClientID)), textOrNull(clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)), textOrNull(c.Origin))
 	if err != nil || len(c.Terms) == 0 {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 const callColumns = `c.id, c.call_id, coalesce(c.tenant, ''), coalesce(c.key, ''), c.key_hash, c.started, c.ended, c.duration_ns, c.overhead_ns, c.result, c.reason, coalesce(c.detail, ''),
   c.status, c.executed, c.mode, coalesce(c.policy, ''), coalesce(c.shop, ''), coalesce(c.shop_tier, ''), coalesce(c.task_type, ''), coalesce(c.user, ''), c.client, c.method, c.scheme, c.host, c.path,
-  coalesce(c.client_id, ''), coalesce(c.trace, ''), c.bytes, c.previous, coalesce(c.attempts, '[]'), coalesce(c.waits, '[]')`
+  coalesce(c.client_id, ''), coalesce(c.trace, ''), c.bytes, c.previous, coalesce(c.attempts, '[]'), coalesce(c.waits, '[]'), coalesce(c.origin, '')`
 
 // Find implements journal.Journal.
 func (s *Store) Find(ctx context.Context, q journal.Query) (found []journal.Entry, more bool, err error) {
@@ -156,7 +156,7 @@ func scanCall(from scanner) (*attempt.Summary, callPlace, error) {
 	var keyHash sql.NullInt64
 	err := from.Scan(&p.id, &c.ID, &c.Record.Tenant, &c.Record.Key, &keyHash, &started, &ended, &c.Duration, &c.Overhead, &c.Result, &c.Reason, &c.Detail, &c.Status, &executed, &c.Mode, &c.Policy,
 		&c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType, &c.User, &c.Client, &c.Method, &c.Scheme, &c.Host, &c.Path, &c.ClientID, &c.Trace,
-		&c.Bytes, &c.Previous, &history, &waits)
+		&c.Bytes, &c.Previous, &history, &waits, &c.Origin)
 	if err != nil {
 		return nil, p, err
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
-var migrations = []string{schema1, schema2, schema3}
+var migrations = []string{schema1, schema2, schema3, schema4}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -207,6 +207,11 @@ CREATE TABLE call_terms (
   terms BLOB    NOT NULL,
   PRIMARY KEY (ended, call)
 ) WITHOUT ROWID;
+`
+
+// schema4 tells calls that no client waited for from those of clients.
+const schema4 = `
+ALTER TABLE calls ADD COLUMN origin TEXT; -- restart, parked, requeue, redrive; NULL: a client
 `
 
 // checkedWhole is the size up to which all of a file is checked at the start.
