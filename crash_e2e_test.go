@@ -301,7 +301,7 @@ func newSeller(v *victim, seed int64, honours bool) *seller {
 	return s
 }
 
-// ServeHTTP plays one of: 503, 503 with Retry-After, reset before or after the
+// ServeHTTP plays one of: 503, 503 with Retry-After, 422, reset before or after the
 // order is made, 201; any of them at once or slowly.
 func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
@@ -319,6 +319,10 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "1")
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if play < 24 && s.refuses(r, string(text)) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
 		return
 	}
 	receipt := ""
@@ -379,6 +383,16 @@ func (s *seller) sell(text, key string) string {
 		s.byKey[key] = receipt
 	}
 	return receipt
+}
+
+// refuses says that the order is not to be had; one that was made is.
+func (s *seller) refuses(r *http.Request, text string) bool {
+	if s.lost(r, text) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sold[text].effects == 0
 }
 
 // close notes that this request was more than "not now".
@@ -598,7 +612,7 @@ func (o *order) String() string {
 
 // fault says what is wrong with an order; empty: nothing.
 func (l *buyers) fault(o *order) string {
-	if o.state == "dead" {
+	if o.state == "dead" || o.final.status == http.StatusUnprocessableEntity {
 		return "" // a repeat would be another run: compare looks at it
 	}
 	before := o.shop.sale(o.text)
