@@ -54,8 +54,13 @@ func (a *app) newAlerts(cfg *config.Config) *alert.Alerts {
 	return alert.New(alert.Deps{
 		Measure: func(now time.Time) alert.Measured {
 			stats := a.store.Stats()
+			letters := 0
+			if a.store.Durable() {
+				letters = stats.ByState[idempotency.StateDead] + stats.ByState[idempotency.StateInDoubt]
+			}
 			return alert.Measured{
-				Parked: stats.ByState[idempotency.StateParked], OldestParked: stats.OldestParked,
+				Letters: letters,
+				Parked:  stats.ByState[idempotency.StateParked], OldestParked: stats.OldestParked,
 				Open: a.cutOff(now),
 			}
 		},

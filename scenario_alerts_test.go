@@ -118,6 +118,25 @@ func TestAlertOnDeadLetterAndReason(t *testing.T) {
 	}, alerting("{name: pair, on: dead_letters, count: 2}, {name: doubt, on: reason, match: {reason: manual_review}}")...)
 }
 
+// A recovery tells of letters that wait, where they are kept.
+func TestAlertNamesLettersThatWait(t *testing.T) {
+	told := func(want string) func(*rig) {
+		return func(r *rig) {
+			hook := r.upstream("hook.test:80", answer(200, ""))
+			r.upstream("u1.test:80", reset)
+			r.post("http://u1.test/order", "{}")
+			rest(11 * time.Minute)
+			all := r.wantTold(hook, "dead_letters firing", "dead_letters recovered")
+			if last := all[len(all)-1].What; last != "no new dead letters for 10m, after 1"+want {
+				t.Errorf("told %q, want %q behind it", last, want)
+			}
+		}
+	}
+	patch := alerting("{on: dead_letters}")
+	bubble(t, told(""), patch...)
+	lasting(t, func(r *rig, _ func()) { told("; 1 letter still waits to be settled")(r) }, patch...)
+}
+
 func TestAlertOnStore(t *testing.T) {
 	bubble(t, func(r *rig) {
 		hook := r.upstream("hook.test:80", answer(200, ""))

@@ -214,16 +214,17 @@ func TestKeylessLetterIsKnownByItsCall(t *testing.T) {
 		got := r.post("http://u1.test/", "{}")
 		id := got.Header.Get("X-Call-Id")
 		r.ended()
-		known := func(call string) (records []struct {
-			State, Receipt string
-			Keyless        bool
-		}) {
+		type record struct {
+			State, Receipt, Advice string
+			Keyless                bool
+		}
+		known := func(call string) (records []record) {
 			var one struct{ Records any }
 			one.Records = &records
 			r.want(r.admin("GET", "/api/v1/calls/"+call, "", &one), 200, nil, 0)
 			return records
 		}
-		if records := known(id); len(records) != 1 || records[0].State != "dead" || records[0].Receipt != id || !records[0].Keyless {
+		if records := known(id); len(records) != 1 || records[0].State != "dead" || records[0].Receipt != id || !records[0].Keyless || records[0].Advice == "" {
 			t.Errorf("of the call is known %+v", records)
 		}
 		r.orderLetter(id+"/requeue", `{"executed_unknown":true,"by":"ann","note":"not there"}`, 202)
@@ -269,14 +270,15 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A keyless write that was given up is a letter: it can be sent again, without a key.
+// A keyless write that was given up is a letter: it can be sent again, without a key,
+// by a person who says that nobody knows whether its bot has repeated it.
 func TestKeylessLetter(t *testing.T) {
 	lasting(t, func(r *rig, again func()) {
 		u := r.upstream("u1.test:80", answer(503, "down"), answer(503, "down"), answer(201, "order 1"))
 		r.want(r.post("http://u1.test/", "{}", "Authorization: secret"), 503, u, 2)
 		v := r.letter()
 		r.wantLetter(v, "dead", "attempts_exhausted", "no", 2)
-		if !v.Keyless || v.KeyHash != "" {
+		if !v.Keyless || v.KeyHash != "" || v.Todo != "ask" {
 			t.Errorf("letter = %+v", v)
 		}
 		again()
@@ -288,7 +290,10 @@ func TestKeylessLetter(t *testing.T) {
 		if n := len(r.logged("an operator is shown what may be secret of dead letters")); n != 1 {
 			t.Errorf("the log has %d lines about what was revealed, want 1", n)
 		}
-		r.orderLetter(v.ID+"/requeue", "", 202)
+		if got := r.orderLetter(v.ID+"/requeue", "", 409); !strings.Contains(got.Body, "no key") {
+			t.Errorf("requeue = %s, want it refused for want of a key", got.Body)
+		}
+		r.orderLetter(v.ID+"/requeue", `{"executed_unknown":true}`, 202)
 		rest(time.Second)
 		r.want(reply{}, 0, u, 3)
 		r.wantSent(u, 3, "X-Idempotency-Key", "")
@@ -393,7 +398,7 @@ func TestKillDuringARequeue(t *testing.T) {
 				r.post("http://u1.test/", "{}", header)
 				v := r.letter()
 				r.wantLetter(v, "dead", "attempts_exhausted", "no", 2)
-				r.orderLetter(v.ID+"/requeue", "", 202)
+				r.orderLetter(v.ID+"/requeue", `{"executed_unknown":true}`, 202)
 				rest(100 * time.Millisecond)
 				r.kill()
 				again()
@@ -635,6 +640,19 @@ func TestRetentionByAge(t *testing.T) {
 	}, patches(quick, lays("dead_letters: {keep: 6h}"))...)
 }
 
+// advised is what the call of a letter advises to do about it.
+func (r *rig) advised(call string) string {
+	r.t.Helper()
+	var one struct {
+		Records []struct{ State, Advice string }
+	}
+	r.want(r.admin("GET", "/api/v1/calls/"+call, "", &one), 200, nil, 0)
+	if len(one.Records) != 1 {
+		r.t.Fatalf("call %s has records %+v, want one", call, one.Records)
+	}
+	return one.Records[0].Advice
+}
+
 // With records in memory the API says how letters are kept.
 func TestLettersInMemory(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -645,7 +663,12 @@ func TestLettersInMemory(t *testing.T) {
 				t.Errorf("GET %s = %d %s", path, got.Status, got.Body)
 			}
 		}
-	})
+		r.upstream("u1.test:80", hangUp)
+		got := r.post("http://u1.test/", "{}", keyed)
+		if advice := r.advised(got.Header.Get("X-Call-Id")); advice != "" {
+			t.Errorf("a call in doubt in memory is advised of its letter: %q", advice)
+		}
+	}, patches(quick, also("forward_headers: []"))...)
 }
 
 // A requeue is refused by what the configuration has come to forbid, and the letter stays.
@@ -657,6 +680,9 @@ func TestRequeueByRulesOfToday(t *testing.T) {
 		r.wantLetter(v, "dead", "attempts_exhausted", "maybe", 2)
 		if v.Todo != "requeue" || !v.Honoured {
 			t.Errorf("letter = %+v, want an honoured key", v)
+		}
+		if got := r.advised(v.Runs[0].CallID); got != v.Advice {
+			t.Errorf("the story of the call advises %q, its letter %q", got, v.Advice)
 		}
 		r.repolicy("forward_headers: []")
 		if got := r.orderLetter(v.ID+"/requeue", "", 409); !strings.Contains(got.Body, `"refused"`) {

@@ -161,7 +161,11 @@ func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range records {
-		v.Records = append(v.Records, viewRecord(&records[i]))
+		one := viewRecord(&records[i])
+		if records[i].State.Letter() && s.keepsLetters(r.Context(), v.KeyHash) {
+			one.Todo, one.Advice = deadletter.Advise(&records[i])
+		}
+		v.Records = append(v.Records, one)
 	}
 	show(w, v)
 }
@@ -185,6 +189,12 @@ func (s *server) recordsOf(ctx context.Context, v *callView) ([]idempotency.Reco
 	return []idempotency.Record{rec}, nil
 }
 
+// keepsLetters says whether a record that is a letter can be asked for as one.
+func (s *server) keepsLetters(ctx context.Context, keyHash string) bool {
+	_, _, err := s.Letters.List(ctx, deadletter.Filter{KeyHash: keyHash}, "", 1)
+	return err == nil
+}
+
 // oneCall is a call with what is known under its key now, in one record for each
 // tenant that used it.
 type oneCall struct {
@@ -205,9 +215,11 @@ type recordView struct {
 	Attempts int        `json:"attempts"`
 	Created  time.Time  `json:"created"`
 	Updated  time.Time  `json:"updated"`
-	NextAt   *time.Time `json:"next_at"`  // when it goes on
-	Deadline *time.Time `json:"deadline"` // of its run
-	Expires  *time.Time `json:"expires"`  // when the key is new again
+	NextAt   *time.Time `json:"next_at"`          // when it goes on
+	Deadline *time.Time `json:"deadline"`         // of its run
+	Expires  *time.Time `json:"expires"`          // when the key is new again
+	Todo     string     `json:"todo,omitempty"`   // of a dead letter, as there
+	Advice   string     `json:"advice,omitempty"` // in words
 
 	Keyless bool                  `json:"keyless,omitempty"`
 	Answer  string                `json:"answer,omitempty"` // done: kept, not_kept, unknown (a person settled it)

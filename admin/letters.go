@@ -155,13 +155,14 @@ type letterCounts struct {
 	Reason   map[string]int `json:"by_reason"`
 	Executed map[string]int `json:"by_executed"`
 	Host     map[string]int `json:"by_host"`
+	Shop     map[string]int `json:"by_shop"` // -: without one
 	TaskType map[string]int `json:"by_task_type"`
 	Todo     map[string]int `json:"by_todo"`
 }
 
 func (s *server) countLetters(w http.ResponseWriter, r *http.Request) {
 	f, err := letterQuery(r.URL.Query(), func(string, string) (bool, error) { return false, nil })
-	c := letterCounts{State: map[string]int{}, Reason: map[string]int{}, Executed: map[string]int{}, Host: map[string]int{}, TaskType: map[string]int{}, Todo: map[string]int{}}
+	c := letterCounts{State: map[string]int{}, Reason: map[string]int{}, Executed: map[string]int{}, Host: map[string]int{}, Shop: map[string]int{}, TaskType: map[string]int{}, Todo: map[string]int{}}
 	if err == nil {
 		err = s.Letters.Each(r.Context(), f, func(rec *idempotency.Record) error {
 			c.add(deadletter.NewView(rec))
@@ -184,6 +185,7 @@ func (c *letterCounts) add(v deadletter.View) {
 	c.Reason[v.Reason]++
 	c.Executed[v.Executed]++
 	c.Host[v.Host]++
+	c.Shop[cmp.Or(v.Labels.Shop, "-")]++
 	c.TaskType[cmp.Or(v.Labels.TaskType, "-")]++
 	c.Todo[v.Todo]++
 }

@@ -32,7 +32,7 @@ func samples() []Message {
 			What: "5 dead letters in 10m", Since: start, At: start.Add(time.Minute), Count: 5, Total: 9, Call: "0af3",
 			Do: []string{"these may have been executed: look at the platform before anything is repeated", "retryproxy deadletters ls -reason manual_review -host a.test:443"},
 		},
-		{Rule: "letters", On: DeadLetters, State: Recovered, Group: letters, What: "no more dead letters for 10m, after 9", Since: start, At: start.Add(time.Hour)},
+		{Rule: "letters", On: DeadLetters, State: Recovered, Group: letters, What: "no new dead letters for 10m, after 9; 14 letters still wait to be settled", Since: start, At: start.Add(time.Hour), Do: []string{"retryproxy deadletters ls"}},
 		{
 			Rule: "cut", On: Breakers, State: Still, Group: Labels{Scope: "shop", Host: "a.test:443", Shop: "<@all> [x](http://evil) `*_\n&\x1b"},
 			What: "the shop at this host is still cut off, for 5m now", Since: start, At: start.Add(time.Minute), Count: 1, Total: 1, Detail: "status_401",

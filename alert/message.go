@@ -56,6 +56,9 @@ func (b *book) message(g *group, s State, now time.Time) Message {
 	}
 	if s == Recovered {
 		m.Detail, m.Shops, m.More = "", nil, false
+		if m.On == DeadLetters && b.number > 0 {
+			m.Do = []string{command("deadletters ls")}
+		}
 		return m
 	}
 	m.Do = advise(&m)
@@ -72,7 +75,11 @@ func (b *book) counted(g *group, s State, n int, now time.Time) string {
 	case Still:
 		return fmt.Sprintf("%s more, %d since it began", plural(g.fresh, one, many), g.total)
 	case Recovered:
-		return fmt.Sprintf("no more %s for %s, after %d", many, short(b.rule.Within), g.total)
+		text := fmt.Sprintf("no new %s for %s, after %d", many, short(b.rule.Within), g.total)
+		if b.rule.On == DeadLetters && b.number > 0 {
+			text += fmt.Sprintf("; %s to be settled", plural(b.number, "letter still waits", "letters still wait"))
+		}
+		return text
 	}
 	text := fmt.Sprintf("%s in %s", plural(n, one, many), short(b.rule.Within))
 	if b.rule.Factor > 0 {
@@ -158,7 +165,7 @@ func advise(m *Message) (out []string) {
 	case StoreFails:
 		out = append(out, command("doctor"))
 	case Parked:
-		out = append(out, command("calls", "state", "waiting"), command("doctor"))
+		out = append(out, command("calls", "state", "parked"), command("doctor"))
 	case Retention:
 		out = append(out, "settle or export them before they are gone", command("deadletters ls"))
 	}

@@ -27,6 +27,7 @@ type Measured struct {
 	OldestParked time.Time // when the oldest of them was parked; zero: unknown
 	// Expiring are the dead letters that will be removed within some time.
 	Expiring map[time.Duration]Expiring
+	Letters  int      // dead letters that nobody has settled; 0: none, or they are not kept
 	Open     []Labels // breakers that are not closed: scope, host, shop
 }
 
@@ -108,7 +109,7 @@ type book struct {
 	start  time.Time // since when it watches
 	beat   time.Time // the newest heartbeat
 	first  time.Time // retention: the first that will be removed
-	number int       // parked, retention: how many
+	number int       // parked, retention: how many; dead_letters: how many are kept in all
 }
 
 // hour is the number of complete hours since the start.
@@ -185,6 +186,8 @@ func (b *book) tick(m *Measured, now time.Time) (out []Message) {
 		soon := m.Expiring[b.rule.Before]
 		b.number, b.first = soon.Letters, soon.First
 		b.measured(b.number > 0, now)
+	case DeadLetters:
+		b.number = m.Letters
 	case Breakers:
 		b.reconcile(m.Open, now)
 	}

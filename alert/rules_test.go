@@ -2,6 +2,7 @@ package alert
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestCountFiresAtItsThresholdAndEndsWhenNoneCome(t *testing.T) {
 	s.want()
 	s.pass(tickEvery, Measured{})
 	s.want("11m letters recovered " + shipGroup)
-	if m := s.all[1]; m.What != "no more dead letters for 10m, after 3" || len(m.Do) > 0 {
+	if m := s.all[1]; m.What != "no new dead letters for 10m, after 3" || len(m.Do) > 0 {
 		t.Errorf("message = %+v, want how many there were", m)
 	}
 	s.pass(2*time.Hour, Measured{})
@@ -432,6 +433,29 @@ func TestClockThatGoesBack(t *testing.T) {
 	s.pass(time.Hour, Measured{})
 	if len(s.said) != 1 || !strings.Contains(s.said[0], "recovered") {
 		t.Errorf("said %q, want the recovery", s.said)
+	}
+}
+
+// That no more are given up does not mean that what was is settled.
+func TestRecoveryNamesLettersThatWait(t *testing.T) {
+	for letters, want := range map[int]string{0: "no new dead letters for 10m, after 3", 1: "no new dead letters for 10m, after 3; 1 letter still waits to be settled", 14: "no new dead letters for 10m, after 3; 14 letters still wait to be settled"} {
+		s := newScript(t, counting("letters"))
+		for _, shop := range []string{"1", "2", "3"} {
+			s.event(letter(shop))
+		}
+		s.pass(10*time.Minute+tickEvery, Measured{Letters: letters})
+		m := s.all[len(s.all)-1]
+		if m.State != Recovered || m.What != want || slices.Contains(m.Do, "retryproxy deadletters ls") != (letters > 0) {
+			t.Errorf("%d letters: %+v, want %q", letters, m, want)
+		}
+	}
+}
+
+func TestParkedNamesItsCommand(t *testing.T) {
+	s := newScript(t, Rule{Name: "parked", On: Parked, Count: 1, Quiet: time.Hour})
+	s.pass(tickEvery, Measured{Parked: 2})
+	if len(s.all) != 1 || !slices.Contains(s.all[0].Do, "retryproxy calls -state parked") {
+		t.Errorf("messages = %+v, want one with the command that lists parked calls", s.all)
 	}
 }
 

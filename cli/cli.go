@@ -85,6 +85,7 @@ func commands() []command {
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
 		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
+		{"deadletters summary", "[conditions] [-json]", "", "how many there are, by reason, host and shop", LettersSummary},
 		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
 		{"deadletters requeue", "[-executed-unknown] | [conditions] [-dry-run] [-rate 5/s] [-canary n] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
 		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},

@@ -103,7 +103,7 @@ func TestWhyLooksForIDThenKeyThenText(t *testing.T) {
 		}, OK, []string{"Call c1:", "Now: it is done"}},
 		{"a text of one key", "order-17", map[string]string{byKey: none, byText: "[" + keyed + "]", ofKey: "[" + keyed + "]", "/api/v1/calls/c1": records}, OK, []string{"Call c1:", "Now: it is done"}},
 		{"a text of several keys", "order-17", map[string]string{byKey: none, byText: "[" + keyed + "," + other + "]"}, OK, []string{`2 calls with "order-17". Which one?`, "c2"}},
-		{"a letter without a key", "c1", map[string]string{"/api/v1/calls/c1": strings.TrimSuffix(keyless, "}") + `,"records":[{"state":"dead","receipt":"c1","executed":"no","keyless":true}]}`}, OK, []string{"Now: it was given up and is a dead letter, c1; executed: no.\nTo do: retryproxy deadletters show c1, then requeue or drop it.\n"}},
+		{"a letter without a key", "c1", map[string]string{"/api/v1/calls/c1": strings.TrimSuffix(keyless, "}") + `,"records":[{"state":"dead","receipt":"c1","executed":"no","keyless":true,"advice":"Look."}]}`}, OK, []string{"Now: it was given up and is a dead letter, c1; executed: no.\nTo do: Look.\n  retryproxy deadletters show -admin ", " c1\n"}},
 		{"nothing", "order-17", map[string]string{byKey: none, byText: none}, Failure, []string{
 			"no call in progress or remembered has this id or key, or said this text", "whole words of 4 to 64 letters, digits, - and _", "a kill cut off are not noted", "Where store.key was changed",
 		}},

@@ -40,10 +40,10 @@ func queryOf(f *deadletter.Filter) url.Values {
 func (r remote) again() string {
 	text := ""
 	if *r.admin != "" {
-		text += " -admin " + *r.admin
+		text += " -admin " + quote(*r.admin)
 	}
 	if *r.config != "" {
-		text += " -config " + *r.config
+		text += " -config " + quote(*r.config)
 	}
 	return text
 }
@@ -61,7 +61,7 @@ func LettersList(args []string, env Env) int {
 	query.Set("limit", strconv.FormatUint(uint64(*limit), 10))
 	c, err := r.client(env)
 	if err == nil {
-		err = c.printLetters(env.Stdout, lettersPath+"?"+query.Encode(), *raw, r.again())
+		err = c.printLetters(env.Stdout, lettersPath+"?"+query.Encode(), *raw, r.again(), which)
 	}
 	if err != nil {
 		return env.failed(err)
@@ -78,7 +78,7 @@ func (c *client) printRaw(out io.Writer, path string) error {
 	return err
 }
 
-func (c *client) printLetters(out io.Writer, path string, raw bool, again string) error {
+func (c *client) printLetters(out io.Writer, path string, raw bool, again string, which *deadletter.Filter) error {
 	if raw {
 		return c.printRaw(out, path)
 	}
@@ -90,10 +90,9 @@ func (c *client) printLetters(out io.Writer, path string, raw bool, again string
 		return err
 	}
 	if len(list.Letters) == 0 {
-		fmt.Fprintln(out, "no such dead letters")
-		return nil
+		return c.tellNone(out, which)
 	}
-	if err := letterTable(out, list.Letters); err != nil {
+	if err := letterTable(out, list.Letters, nil); err != nil {
 		return err
 	}
 	told := count(len(list.Letters), "letter")
@@ -109,14 +108,44 @@ func (c *client) printLetters(out io.Writer, path string, raw bool, again string
 	return nil
 }
 
-// letterTable writes one line for each letter.
-func letterTable(out io.Writer, letters []deadletter.View) error {
+// tellNone says that no letter is meant; a reason may be misspelt, so it names those
+// that there are.
+func (c *client) tellNone(out io.Writer, which *deadletter.Filter) error {
+	if which.Reason == "" {
+		fmt.Fprintln(out, "no such dead letters")
+		return nil
+	}
+	var sum letterSums
+	if err := c.get(lettersPath+"/summary", &sum); err != nil {
+		return err
+	}
+	there := "none"
+	if len(sum.Reason) > 0 {
+		there = strings.Join(slices.Sorted(maps.Keys(sum.Reason)), ", ")
+	}
+	fmt.Fprintf(plain{out}, "no such dead letters; reasons there are: %s\n", there)
+	return nil
+}
+
+// letterTable writes one line for each letter. more is a further column, with its
+// head first; nil: there is none.
+func letterTable(out io.Writer, letters []deadletter.View, more []string) error {
 	w := tabwriter.NewWriter(plain{out}, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tSINCE\tCALL\tSHOP\tTASK TYPE\tTRIES\tWHY\tEXECUTED\tTO DO")
+	last := func(i int) string {
+		if more == nil {
+			return ""
+		}
+		return "\t" + more[i]
+	}
+	now := time.Now()
+	zone := now.Format("-07:00") // one for all, so that the head is true of every line
+	_, offset := now.Zone()
+	in := time.FixedZone(zone, offset)
+	fmt.Fprintf(w, "ID\tSINCE (%s)\tCALL\tSHOP\tTASK TYPE\tTRIES\tWHY\tEXECUTED\tTO DO%s\n", zone, last(0))
 	for i := range letters {
 		v := &letters[i]
-		fmt.Fprintf(w, "%s\t%s\t%s %s%s\t%s\t%s\t%d\t%s\t%s\t%s\n", v.ID, v.Since.Local().Format(time.DateTime), v.Method, v.Host, v.Path,
-			orDash(v.Labels.Shop), orDash(v.Labels.TaskType), v.Made, v.Reason, v.Executed, v.Todo)
+		fmt.Fprintf(w, "%s\t%s\t%s %s%s\t%s\t%s\t%d\t%s\t%s\t%s%s\n", v.ID, v.Since.In(in).Format(time.DateTime), v.Method, v.Host, v.Path,
+			orDash(v.Labels.Shop), orDash(v.Labels.TaskType), v.Made, v.Reason, v.Executed, v.Todo, last(i+1))
 	}
 	return w.Flush()
 }
@@ -127,6 +156,10 @@ func todoCounts(letters []deadletter.View) string {
 	for i := range letters {
 		counts[letters[i].Todo]++
 	}
+	return todoText(counts)
+}
+
+func todoText(counts map[string]int) string {
 	var parts []string
 	for _, todo := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d to %s", counts[todo], todo))
@@ -181,8 +214,8 @@ func LettersResolve(args []string, env Env) int {
 	if *executed == *not {
 		return env.wrong("deadletters resolve: want either -executed or -not-executed")
 	}
-	if err := who.Check(); err != nil {
-		return env.failed(&usageError{err})
+	if err := unsigned(who); err != nil {
+		return env.failed(err)
 	}
 	c, err := r.client(env)
 	var v deadletter.View
@@ -208,6 +241,19 @@ func (f flags) signed() *deadletter.Signed {
 	return &s
 }
 
+// unsigned is what is wrong with the flags that say who decides, and why.
+func unsigned(who *deadletter.Signed) error {
+	switch err := who.Check(); {
+	case strings.TrimSpace(who.By) == "":
+		return &usageError{errors.New("-by NAME is needed: it is kept with the record")}
+	case strings.TrimSpace(who.Note) == "":
+		return &usageError{errors.New("-note TEXT is needed: why, kept with the record")}
+	case err != nil:
+		return &usageError{err}
+	}
+	return nil
+}
+
 // LettersDrop gives letters up for good.
 func LettersDrop(args []string, env Env) int {
 	f := newFlags("deadletters drop", env)
@@ -226,8 +272,8 @@ func LettersDrop(args []string, env Env) int {
 	case err != nil:
 	case *dry:
 		return c.countDrops(env, rest, which)
-	case who.Check() != nil:
-		err = &usageError{who.Check()}
+	case unsigned(who) != nil:
+		err = unsigned(who)
 	case len(rest) == 1:
 		_, err = c.do("POST", letterPath(rest[0])+"/drop", who)
 		if err == nil {
@@ -295,8 +341,8 @@ func (c *client) dropMany(out io.Writer, which *deadletter.Filter, all bool, who
 func LettersExport(args []string, env Env) int {
 	f := newFlags("deadletters export", env)
 	r, which := f.remote(), f.conditions()
-	format := f.String("format", deadletter.JSONL, "`jsonl` (one letter a line, everything) or csv (for people)")
-	reveal := f.Bool("reveal", false, "with keys, and requests and answers with what is secret in them; the proxy notes it in its log")
+	format := f.String("format", deadletter.JSONL, "`jsonl` (one letter a line, everything) or csv (for people, without attempts and answers)")
+	reveal := f.Bool("reveal", false, "with keys, and requests and answers with what is secret in them (csv: key, address and body of the request); the proxy notes it in its log")
 	if _, code, ok := f.parse(args, 0, 0); !ok {
 		return code
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"retryproxy/deadletter"
@@ -28,7 +31,7 @@ func LettersRequeue(args []string, env Env) int {
 	f := newFlags("deadletters requeue", env)
 	q := requeueFlags{
 		remote: f.remote(), which: f.conditions(), who: f.signed(),
-		unknown: f.Bool("executed-unknown", false, "send it though it may have been executed and nothing keeps the upstream from acting twice (one ID only)"),
+		unknown: f.Bool("executed-unknown", false, "send it though it may have been executed, or had no key and may have been repeated by its bot (one ID only)"),
 		wait:    f.Duration("wait", 30*time.Second, "how long to wait for the end of the one with the ID"),
 		all:     f.Bool("all", false, "every letter that may run again, without a condition"),
 		dry:     f.Bool("dry-run", false, "only say which would run"),
@@ -157,14 +160,49 @@ func (q *requeueFlags) preview(c *client, out io.Writer) error {
 	if p.More {
 		more = " at least"
 	}
-	fmt.Fprintf(out, "%s%s: %d would run again, %d would be refused: they may have been executed, and each needs a look\n", count(p.Letters, "letter"), more, p.Would, p.Refused)
+	fmt.Fprintf(out, "%s%s: %d would run again, %d would be refused\n", count(p.Letters, "letter"), more, p.Would, p.Refused)
+	for _, r := range p.Refusals {
+		fmt.Fprintf(plain{out}, "  %d refused: %s\n", r.Letters, r.Why)
+	}
 	if len(p.First) == 0 {
 		return nil
 	}
 	if len(p.First) < p.Letters {
 		fmt.Fprintf(out, "The first %d:\n", len(p.First))
 	}
-	return letterTable(out, p.First)
+	views, runs, refused := make([]deadletter.View, len(p.First)), []string{"RUNS"}, ""
+	for i := range p.First {
+		views[i] = p.First[i].View
+		runs = append(runs, map[bool]string{true: "yes", false: "no"}[p.First[i].Refused == ""])
+		if refused == "" && p.First[i].Refused != "" {
+			refused = p.First[i].ID
+		}
+	}
+	if err := letterTable(out, views, runs); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	if p.Would > 0 {
+		fmt.Fprintf(out, "Run the %d:                retryproxy deadletters requeue%s%s\n", p.Would, q.again(), q.flags())
+	}
+	if refused != "" {
+		fmt.Fprintf(out, "Look at one that is not:  retryproxy deadletters show%s %s\n", q.again(), refused)
+	}
+	return nil
+}
+
+// flags are those that mean the same letters, at the same pace.
+func (q *requeueFlags) flags() string {
+	var b strings.Builder
+	values := q.which.Values()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(&b, " -%s %s", strings.ReplaceAll(name, "_", "-"), quote(values[name]))
+	}
+	if *q.all {
+		b.WriteString(" -all")
+	}
+	fmt.Fprintf(&b, " -rate %s -canary %d", quote(*q.rate), *q.canary)
+	return b.String()
 }
 
 // many starts a bulk and follows it.

@@ -101,7 +101,7 @@ func letterCircumstances(v *deadletter.View) []string {
 	case v.Keyless:
 		return append(list, "no key")
 	case v.Honoured:
-		return append(list, "the upstream may go by the key")
+		return append(list, "its key goes to the upstream")
 	}
 	return append(list, "the upstream does not go by the key")
 }
@@ -191,11 +191,25 @@ func proposeFor(out io.Writer, v *deadletter.View, again string) {
 	command := func(name, flags, help string) {
 		fmt.Fprintf(out, "  retryproxy deadletters %s%s %s%s\n      %s\n", name, again, v.ID, flags, help)
 	}
+	reveal := func() {
+		if v.Request != nil && v.Request.URL == "" {
+			command("show", " -reveal", "shows which order it is: address and body as they were sent")
+		}
+	}
 	const signature = ` -by NAME -note "WHAT YOU SAW"`
 	switch v.Todo {
 	case deadletter.TodoRequeue:
 		command("requeue", "", "runs it again")
+		if v.Executed != "no" {
+			command("resolve", " -executed"+signature, "it was done there: "+settled(v, true))
+		}
+	case deadletter.TodoAsk:
+		reveal()
+		command("resolve", " -executed"+signature, "its bot has repeated it, and it was done: "+settled(v, true))
+		command("resolve", " -not-executed"+signature, "it was not done: "+settled(v, false))
+		command("requeue", " -executed-unknown", "it was not done, and its bot does not send it again: sends it from here")
 	case deadletter.TodoCheck:
+		reveal()
 		command("resolve", " -executed"+signature, "it was done there: "+settled(v, true))
 		command("resolve", " -not-executed"+signature, "it was not: "+settled(v, false))
 		command("requeue", " -executed-unknown", "it was not, and nobody else sends it again: sends it from here")

@@ -27,7 +27,8 @@ type desk struct {
 	err     error
 }
 
-// someLetters are one that may run again, one that needs a look, and one that was executed.
+// someLetters are one that may run again, one that needs a look, one that was
+// executed, one without a key, and one whose key goes along.
 func someLetters() []idempotency.Record {
 	try := func(v classify.Verdict, status int) attempt.History {
 		return attempt.History{
@@ -49,11 +50,15 @@ func someLetters() []idempotency.Record {
 			Answer: &idempotency.Answer{Status: status, Reason: "Service Unavailable", Kept: true, Body: []byte("later\n"), Fields: message.Fields{{Name: "Server", Value: "b"}}},
 		}
 	}
-	return []idempotency.Record{
+	list := []idempotency.Record{
 		letter("e1", idempotency.StateDead, classify.ExecutedNo, classify.Verdict{Class: classify.Transient, Reason: "status_503", Basis: classify.BasisRefused}, 503),
 		letter("e2", idempotency.StateInDoubt, classify.ExecutedMaybe, classify.Verdict{Class: classify.Unknown, Reason: "reset_after_send"}, 0),
 		letter("e3", idempotency.StateDead, classify.ExecutedYes, classify.Verdict{Class: classify.Unknown, Reason: "truncated"}, 201),
+		letter("e4", idempotency.StateDead, classify.ExecutedNo, classify.Verdict{Class: classify.Transient, Reason: "status_503", Basis: classify.BasisRefused}, 503),
+		letter("e5", idempotency.StateDead, classify.ExecutedMaybe, classify.Verdict{Class: classify.Transient, Reason: "status_500", Basis: classify.BasisKey}, 500),
 	}
+	list[3].Keyless, list[4].Honoured = true, true
+	return list
 }
 
 func (d *desk) note(format string, args ...any) error {
@@ -146,9 +151,9 @@ func (d *desk) running(t *testing.T) string {
 				return 2, 1, len(d.asked) < 2, err
 			},
 			Preview: func(_ context.Context, o deadletter.BulkOrder) (deadletter.Preview, error) {
-				var p deadletter.Preview
+				p := deadletter.NewPreview()
 				for i := range d.letters {
-					p.Add(deadletter.NewView(&d.letters[i]), i > 0)
+					p.Add(deadletter.NewView(&d.letters[i]), deadletter.MayRequeue(&d.letters[i], &deadletter.Order{Kind: idempotency.Requeued, Bulk: true}))
 				}
 				return p, d.note("preview %v", o.Filter.Values())
 			},
@@ -185,8 +190,16 @@ func TestLetterCommands(t *testing.T) {
 		stdout []string
 		stderr string
 	}{
-		{"ls", []string{"ls"}, OK, "", []string{"3 letters: 1 to check, 1 to requeue, 1 to resolve.", "retryproxy deadletters show -admin ADMIN e1", "requeue -admin ADMIN -dry-run -all"}, ""},
+		{"ls", []string{"ls"}, OK, "", []string{"ID  SINCE (" + time.Now().Format("-07:00") + ")  ", "5 letters: 1 to ask, 1 to check, 2 to requeue, 1 to resolve.", "retryproxy deadletters show -admin ADMIN e1", "requeue -admin ADMIN -dry-run -all"}, ""},
 		{"ls some", []string{"ls", "-state", "in_doubt"}, OK, "", []string{"1 letter: 1 to check."}, ""},
+		{"ls of no reason", []string{"ls", "-reason", "foo"}, OK, "", []string{"no such dead letters; reasons there are: attempts_exhausted\n"}, ""},
+		{"summary", []string{"summary"}, OK, "", []string{
+			"5 letters: 1 to ask, 1 to check, 2 to requeue, 1 to resolve; the oldest of " + began.Add(3*time.Second).Local().Format("2006-01-02 15:04:05 -07:00") + "\n",
+			"REASON              LETTERS\nattempts_exhausted  5\n", "HOST       LETTERS\na.test:80  5\n", "SHOP  LETTERS\n17    5\n",
+		}, ""},
+		{"summary of some", []string{"summary", "-state", "in_doubt"}, OK, "", []string{"1 letter: 1 to check;"}, ""},
+		{"summary of none", []string{"summary", "-shop", "18"}, OK, "", []string{"no such dead letters\n"}, ""},
+		{"summary json", []string{"summary", "-json"}, OK, "", []string{`"by_shop": {`}, ""},
 		{"ls none", []string{"ls", "-shop", "18"}, OK, "", []string{"no such dead letters\n"}, ""},
 		{"ls of more", []string{"ls", "-limit", "1"}, OK, "", []string{"The latest 1 letter, there are more (-limit)"}, ""},
 		{"ls by key", []string{"ls", "-key", "order-e2", "-json"}, OK, "", []string{`"id": "e2"`}, ""},
@@ -198,8 +211,13 @@ func TestLetterCommands(t *testing.T) {
 			"It is tried again by itself at", "It is removed at", "What to do: Nothing was executed", "retryproxy deadletters requeue -admin ADMIN e1\n", "drop -admin ADMIN e1 -by NAME",
 		}, ""},
 		{"show in doubt", []string{"show", "e2"}, OK, "", []string{
-			"Call in doubt e2", "Executed: maybe.", "the upstream does not go by the key", "resolve -admin ADMIN e2 -executed -by NAME", "resolve -admin ADMIN e2 -not-executed -by NAME", "requeue -admin ADMIN e2 -executed-unknown",
+			"Call in doubt e2", "Executed: maybe.", "the upstream does not go by the key", "show -admin ADMIN e2 -reveal\n      shows which order it is", "resolve -admin ADMIN e2 -executed -by NAME", "resolve -admin ADMIN e2 -not-executed -by NAME", "requeue -admin ADMIN e2 -executed-unknown",
 		}, ""},
+		{"show without a key", []string{"show", "e4"}, OK, "", []string{
+			"no key", "What to do: Nothing was executed, but it had no key, so its bot may have repeated it since", "show -admin ADMIN e4 -reveal",
+			"resolve -admin ADMIN e4 -executed -by NAME", "requeue -admin ADMIN e4 -executed-unknown\n", "drop -admin ADMIN e4",
+		}, ""},
+		{"show honoured", []string{"show", "e5"}, OK, "", []string{"its key goes to the upstream", "one that ignores them acts twice", "requeue -admin ADMIN e5\n", "resolve -admin ADMIN e5 -executed"}, ""},
 		{"show executed", []string{"show", "e3"}, OK, "", []string{"Executed: yes.", "resolve -admin ADMIN e3 -executed"}, ""},
 		{"show json", []string{"show", "e1", "-json"}, OK, "", []string{`"todo": "requeue"`}, ""},
 		{"show revealed", []string{"show", "-reveal", "e1"}, OK, "revealed e1", []string{"key order-e1", "Request:\n  POST http://a.test/orders?sign=secret", "(binary, as base64) AAE=", "Last answer:\n  503 Service Unavailable\n  Server: b\n\n  later\n"}, ""},
@@ -212,21 +230,27 @@ func TestLetterCommands(t *testing.T) {
 		{"requeue both", []string{"requeue", "e1", "-shop", "17"}, Usage, "", nil, "not both"},
 		{"requeue many unknown", []string{"requeue", "-all", "-executed-unknown"}, Usage, "", nil, "goes with one id"},
 		{"requeue at a wrong rate", []string{"requeue", "-all", "-rate", "fast"}, Usage, "", nil, "rate: want a rate"},
-		{"dry run", []string{"requeue", "-shop", "17", "-dry-run"}, OK, "preview map[shop:17]", []string{"3 letters: 1 would run again, 2 would be refused", "e1  "}, ""},
+		{"dry run", []string{"requeue", "-shop", "17", "-dry-run"}, OK, "preview map[shop:17]", []string{
+			"5 letters: 2 would run again, 3 would be refused\n  1 refused: it may have been executed, ", "\n  1 refused: the upstream acted", "\n  1 refused: it has no key, ",
+			"TO DO    RUNS\n", "requeue  yes\n", "check    no\n", "ask      no\n",
+			"Run the 2:                retryproxy deadletters requeue -admin ADMIN -shop 17 -rate 1/s -canary 1\n", "retryproxy deadletters show -admin ADMIN e2\n",
+		}, ""},
+		{"dry run of all", []string{"requeue", "-all", "-dry-run", "-rate", "5/s"}, OK, "preview map[]", []string{"requeue -admin ADMIN -all -rate 5/s -canary 1\n"}, ""},
 		{"dry run of one", []string{"requeue", "e1", "-dry-run"}, Usage, "", nil, "-dry-run goes with conditions"},
 		{"resolve", with("resolve", "e2", "-executed"), OK, "resolve e2 true by ann: seen in the shop", []string{"resolved as executed"}, ""},
 		{"resolve in long", with("resolve", "e2", "--not-executed"), OK, "resolve e2 false by ann: seen in the shop", []string{"resolved as not executed: closes it, its key is free"}, ""},
 		{"resolve how", with("resolve", "e2"), Usage, "", nil, "want either -executed or -not-executed"},
 		{"resolve both", with("resolve", "e2", "-executed", "-not-executed"), Usage, "", nil, "want either -executed or -not-executed"},
-		{"resolve unsigned", []string{"resolve", "e2", "-executed", "-by", "ann"}, Usage, "", nil, "note: is missing"},
+		{"resolve unsigned", []string{"resolve", "e2", "-executed", "-by", "ann"}, Usage, "", nil, "-note TEXT is needed"},
 		{"drop", with("drop", "e1"), OK, "drop e1 by ann: seen in the shop", []string{"dropped"}, ""},
-		{"drop unsigned", []string{"drop", "e1"}, Usage, "", nil, "by: is missing"},
+		{"drop unsigned", []string{"drop", "e1"}, Usage, "", nil, "-by NAME is needed"},
 		{"drop many", with("drop", "-host", "a.test"), OK, "drop map[host:a.test] all false; drop map[host:a.test] all false", []string{"4 letters dropped, 1 refused"}, ""},
 		{"drop which", with("drop"), Usage, "", nil, "which letters?"},
-		{"drop dry", []string{"drop", "-all", "-dry-run"}, OK, "", []string{"2 would be dropped, 1 are in doubt and would stay"}, ""},
+		{"drop dry", []string{"drop", "-all", "-dry-run"}, OK, "", []string{"4 would be dropped, 1 are in doubt and would stay"}, ""},
 		{"export", []string{"export"}, OK, "", []string{`"id":"e1"`, `"id":"e3"`}, ""},
 		{"export csv", []string{"export", "-format", "csv", "-state", "dead"}, OK, "", []string{"id,state,since", "\ne1,dead,", "\ne3,dead,"}, ""},
 		{"export revealed", []string{"export", "-reveal"}, OK, "revealed export", []string{`"key":"order-e1"`}, ""},
+		{"export csv revealed", []string{"export", "-format", "csv", "-reveal"}, OK, "revealed export", []string{"request_url,request_body\n", ",http://a.test/orders?sign=secret,base64:AAE=\n"}, ""},
 		{"export nonsense", []string{"export", "-format", "xml"}, Usage, "", nil, "want jsonl or csv"},
 		{"requeue refused", []string{"requeue", "e2"}, Failure, "requeue e2 unknown false by bob", []string{"What to do: The upstream may have acted"}, "look there first"},
 		{"help", []string{"requeue", "-h"}, OK, "", nil, "usage: retryproxy deadletters requeue [flags] [ID]"},

@@ -15,6 +15,7 @@ type story struct {
 	calls   []call // the newest first
 	more    bool   // there are older ones
 	records []record
+	again   string // flags that the next command needs
 }
 
 // sameKey says that all calls are of one key.
@@ -52,7 +53,7 @@ func (s *story) tell(w io.Writer, now time.Time) {
 	}
 	tellEvents(w, events, now)
 	for i := range s.records {
-		s.records[i].tell(w, &calls[0], len(s.records) > 1, now)
+		s.tellRecord(w, &s.records[i], &calls[0], now)
 	}
 	if len(s.records) == 0 && calls[0].KeyHash != "" {
 		fmt.Fprintln(w, "Now: nothing is known under this key any more. The same key would be sent as a new one.")

@@ -14,6 +14,7 @@ import (
 // API shows it.
 type record struct {
 	State, Reason, Receipt, Shop, Executed string
+	Advice                                 string // of a dead letter; empty: it is none
 
 	CallID   string `json:"call_id"`
 	Attempts int
@@ -139,15 +140,18 @@ func (s *story) firstAfter(a *tried, k *call) bool {
 	})
 }
 
-// tell says how things stand under the key, and what to do.
-func (r *record) tell(w io.Writer, k *call, many bool, now time.Time) {
+// tellRecord says how things stand under the key, and what to do.
+func (s *story) tellRecord(w io.Writer, r *record, k *call, now time.Time) {
 	whose := ""
-	if many {
+	if len(s.records) > 1 {
 		whose = " for shop " + orDash(r.Shop)
 	}
 	fmt.Fprintf(w, "Now%s: %s\n", whose, r.stands(now))
 	if todo := r.todo(k); todo != "" {
 		fmt.Fprintf(w, "To do: %s\n", todo)
+	}
+	if r.Advice != "" {
+		fmt.Fprintf(w, "  retryproxy deadletters show%s %s\n", s.again, r.Receipt)
 	}
 }
 
@@ -206,6 +210,9 @@ func moment(word string, t *time.Time, now time.Time) string {
 
 // todo is what a person should do; empty: nothing.
 func (r *record) todo(k *call) string {
+	if r.Advice != "" {
+		return r.Advice
+	}
 	switch r.State {
 	case "running", "waiting":
 		if r.Keyless {
@@ -219,10 +226,8 @@ func (r *record) todo(k *call) string {
 			return "read the result at " + k.Host + "."
 		}
 		return ""
-	case "dead":
-		return r.todoLetter(k)
 	case "in_doubt":
-		return "look at " + k.Host + ": was it done? Then retryproxy deadletters resolve " + orDash(r.Receipt) + ", or send it with a new key if it was not."
+		return "look at " + k.Host + ": was it done? If it was not, send it with a new key."
 	}
 	switch {
 	case r.Executed == "no" && r.Keyless:
@@ -233,16 +238,4 @@ func (r *record) todo(k *call) string {
 		return "look at " + k.Host + " before it is sent again."
 	}
 	return "look at " + k.Host + " before it is sent again; the same request with the same key is not refused."
-}
-
-// todoLetter is what to do about a call that was given up.
-func (r *record) todoLetter(k *call) string {
-	show := "retryproxy deadletters show " + r.Receipt
-	switch {
-	case r.Executed != "no":
-		return "look at " + k.Host + " first: was it done? Then " + show + ", and retryproxy deadletters resolve " + r.Receipt + "."
-	case r.Keyless:
-		return show + ", then requeue or drop it."
-	}
-	return show + ", then requeue or drop it; the bot may send it again with the same key as well."
 }

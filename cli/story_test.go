@@ -69,7 +69,7 @@ func TestStoryOfAKey(t *testing.T) {
 
 Call c1: POST gw.test:443/orders
   forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00
-  12:00:00.000  Attempt 1 went to gw.test:443 and brought status 503 in 12ms: a repeat may mend that and is safe, because its key keeps the upstream from acting twice. Upstream request id up-1.
+  12:00:00.000  Attempt 1 went to gw.test:443 and brought status 503 in 12ms: a repeat may mend that and is safe, because its key goes along, by which a host that honours keys knows it. Upstream request id up-1.
   The client got 503 after 1s: the call goes on without its client (parked). It was not over then: the same key gets its answer. The upstream may have acted already.
 
 Call c2: POST gw.test:443/orders
@@ -149,16 +149,16 @@ func TestHowThingsStand(t *testing.T) {
 		{record{State: "done", Answer: "unknown", Keyless: true}, "Now: a person settled it as executed.\n"},
 		{record{State: "failed", Executed: "no", Reason: "resolved"}, "Now: it is over without success; executed: no: a person settled it (resolved).\n"},
 		{record{State: "failed", Executed: "no", Keyless: true}, "To do: nothing was done: it may be sent again.\n"},
-		{record{State: "dead", Receipt: "r1", Executed: "no", Keyless: true}, "To do: retryproxy deadletters show r1, then requeue or drop it.\n"},
 		{record{State: "done"}, "Now: it is done, and the same key gets the answer that was kept.\n"},
 		{record{State: "failed", Executed: "no"}, "Now: it is over without success; executed: no.\nTo do: nothing was done: it may be sent again, with the same key.\n"},
 		{record{State: "failed", Executed: "maybe"}, "To do: look at gw.test:443 before it is sent again;"},
-		{record{State: "dead", Receipt: "r1", Executed: "no", Reason: "attempts_exhausted", NextAt: soon}, "Now: it was given up and is a dead letter, r1; executed: no: all attempts that the policy allows failed (attempts_exhausted); tried again at 13:00:00.\nTo do: retryproxy deadletters show r1, then"},
-		{record{State: "dead", Receipt: "r1", Executed: "maybe"}, "To do: look at gw.test:443 first: was it done? Then retryproxy deadletters show r1, and retryproxy deadletters resolve r1.\n"},
-		{record{State: "in_doubt", Receipt: "r1", Expires: tomorrow}, "Nothing is sent under this key before 2026-03-02 12:00:00.\nTo do: look at gw.test:443: was it done? Then retryproxy deadletters resolve r1,"},
+		{record{State: "dead", Receipt: "r1", Executed: "no", Reason: "attempts_exhausted", NextAt: soon, Advice: "Advised."}, "Now: it was given up and is a dead letter, r1; executed: no: all attempts that the policy allows failed (attempts_exhausted); tried again at 13:00:00.\nTo do: Advised.\n  retryproxy deadletters show -admin a:1 r1\n"},
+		{record{State: "dead", Executed: "maybe"}, "To do: look at gw.test:443 before it is sent again;"},
+		{record{State: "in_doubt", Receipt: "r1", Expires: tomorrow, Advice: "Advised."}, "Nothing is sent under this key before 2026-03-02 12:00:00.\nTo do: Advised.\n  retryproxy deadletters show -admin a:1 r1\n"},
+		{record{State: "in_doubt", Receipt: "r1"}, "To do: look at gw.test:443: was it done? If it was not, send it with a new key.\n"},
 	}
 	for _, test := range tests {
-		got := told(story{calls: []call{ended("c1", 0, 200, "success", "ok")}, records: []record{test.r}}, noon)
+		got := told(story{calls: []call{ended("c1", 0, 200, "success", "ok")}, records: []record{test.r}, again: " -admin a:1"}, noon)
 		if !strings.Contains(got, test.want) {
 			t.Errorf("%s:\n%s\nwant %s", test.r.State, got, test.want)
 		}

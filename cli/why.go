@@ -30,6 +30,7 @@ func Why(args []string, env Env) int {
 	if err != nil {
 		return env.failed(err)
 	}
+	s.again = r.again()
 	s.tell(plain{env.Stdout}, time.Now())
 	return OK
 }
@@ -343,6 +344,8 @@ func (k *call) end() string {
 	}
 	text := k.outcome()
 	switch {
+	case k.Executed == "maybe" && k.KeyHash != "":
+		text += " The upstream may have acted: check before you send it with another key."
 	case k.Executed == "maybe":
 		text += " The upstream may have acted: check before you repeat it."
 	case k.Reason == "ok" || k.Reason == "":

@@ -91,7 +91,7 @@ func basisText(basis string) string {
 	case "method":
 		return "because its method is one that may be repeated"
 	case "key":
-		return "because its key keeps the upstream from acting twice"
+		return "because its key goes along, by which a host that honours keys knows it"
 	case "not_sent":
 		return "because nothing had reached the upstream"
 	case "refused":

@@ -78,6 +78,8 @@ func TestAlertFaults(t *testing.T) {
 		{hook + ", {on: dead_letters, by: [path]}", `alerts[1].by[0]: "path" must be one of`},
 		{hook + ", {on: dead_letters, count: 0}", "alerts[1].count: 0 must be from 1 to"},
 		{hook + ", {on: dead_letters, within: 0}", "alerts[1].within: 0s must be from 1s to 720h"},
+		{hook + ", {on: heartbeat, every: 59s}", "alerts[1].every: 59s must be from 1m to 720h"},
+		{hook + ", {on: heartbeat, every: 31d}", "alerts[1].every: 744h must be from 1m to 720h"},
 		{hook + ", {on: dead_letters, quiet: 365d}", "alerts[1].quiet: 8760h must be from 1s to 720h"},
 		{hook + ", {on: dead_letters, factor: 0.5}", "alerts[1].factor: 0.5 must be from 1 to 1000"},
 		{hook + ", {on: dead_letters, match: {reason: [attempts_exausted]}}", `alerts[1].match.reason[0]: "attempts_exausted" is no reason`},

@@ -70,7 +70,7 @@ func (c *checker) alertRule(at string, a *Alert) {
 
 // alertBounds checks the numbers of a rule that has these keys.
 func (c *checker) alertBounds(at string, a *Alert, keys []string) {
-	for key, d := range map[string]time.Duration{"within": a.Within, "quiet": a.Quiet, "every": a.Every, "before": a.Before} {
+	for key, d := range map[string]time.Duration{"within": a.Within, "quiet": a.Quiet, "before": a.Before} {
 		if slices.Contains(keys, key) && (d < time.Second || d > longestQuiet) {
 			c.fail(at+"."+key, "%s must be from 1s to %s", durationText(d), durationText(longestQuiet))
 		}
@@ -79,6 +79,9 @@ func (c *checker) alertBounds(at string, a *Alert, keys []string) {
 		if d > longestQuiet {
 			c.fail(at+"."+key, "%s must be at most %s", durationText(d), durationText(longestQuiet))
 		}
+	}
+	if slices.Contains(keys, "every") && (a.Every < time.Minute || a.Every > longestQuiet) {
+		c.fail(at+".every", "%s must be from 1m to %s", durationText(a.Every), durationText(longestQuiet))
 	}
 	switch {
 	case a.On == "parked" && a.Count == 0 && a.OlderThan == 0:

@@ -47,6 +47,7 @@ func TestCheckReload(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	shanghai := time.FixedZone("CST", 8*3600)
+	const sealed = "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}"
 	for _, c := range []struct {
 		name, text string
 		zone       *time.Location
@@ -58,8 +59,12 @@ func TestWarnings(t *testing.T) {
 		{"hours in the switch", "retry_policies: []\nretries: {scopes: [{match: {hour_range: 1-2}, value: off}]}", time.UTC, 1},
 		{"UTC was asked for", "timezone: UTC", time.UTC, 0},
 		{"a store in the clear", "store: {kind: sqlite, path: /data}", shanghai, 1},
-		{"a sealed store", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}", shanghai, 0},
+		{"a sealed store", sealed, shanghai, 0},
 		{"more letters than there is room for", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}\nidempotency: {entries: 1000}", shanghai, 1},
+		{"a key for memory", "store: {key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}", shanghai, 1},
+		{"redrive of nothing", sealed + "\nretry_policies: [{name: default, redrive: [1h], dead_letter: none}]", shanghai, 1},
+		{"redrive in memory", "retry_policies: [{name: default, redrive: [1h]}]", shanghai, 1},
+		{"redrive", sealed + "\nretry_policies: [{name: default, redrive: [1h]}]", shanghai, 0},
 		{"a policy hides others", "retry_policies: [{name: a}, {name: b}]", shanghai, 1},
 	} {
 		conf := parse(t, c.text)

@@ -23,7 +23,7 @@ func (c *Config) Warnings() []string {
 			break
 		}
 	}
-	out = append(out, c.durableWarnings()...)
+	out = append(append(out, c.durableWarnings()...), c.redriveWarnings()...)
 	if c.Store.Kind == "sqlite" && c.Store.Key == "" {
 		out = append(out, "store.key: what bots send is kept in "+c.Store.Path+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
 	}
@@ -38,6 +38,9 @@ func (c *Config) durableWarnings() (out []string) {
 		}
 		return out
 	}
+	if c.Store.Key != "" {
+		out = append(out, "store.key: seals nothing, since records are in memory; it needs a durable store (-data DIR)")
+	}
 	for i := range c.RetryPolicies {
 		p := &c.RetryPolicies[i]
 		if p.ClientHold > 0 {
@@ -46,6 +49,28 @@ func (c *Config) durableWarnings() (out []string) {
 		if p.RetryAfterOverCap == "park" {
 			out = append(out, fmt.Sprintf("retry_policies: %s parks calls, which needs a durable store (-data DIR): such calls end instead", p.Name))
 		}
+	}
+	return out
+}
+
+// redriveWarnings names policies that would try again what they do not keep.
+func (c *Config) redriveWarnings() (out []string) {
+	var none, memory []string
+	for i := range c.RetryPolicies {
+		p := &c.RetryPolicies[i]
+		switch {
+		case len(p.Redrive) == 0:
+		case p.DeadLetter == "none":
+			none = append(none, p.Name)
+		case c.Store.Kind == "memory":
+			memory = append(memory, p.Name)
+		}
+	}
+	if len(none) > 0 {
+		out = append(out, "retry_policies: redrive means nothing with dead_letter: none, as no letter is kept to be tried again: "+strings.Join(none, ", "))
+	}
+	if len(memory) > 0 {
+		out = append(out, "retry_policies: redrive needs a durable store (-data DIR), so nothing is tried again by itself: "+strings.Join(memory, ", "))
 	}
 	return out
 }

@@ -7,7 +7,8 @@ import (
 
 // What there is to do about a letter.
 const (
-	TodoRequeue = "requeue" // run it again: that is safe
+	TodoRequeue = "requeue" // run it again
+	TodoAsk     = "ask"     // nothing was executed, but its bot may have repeated it: ask
 	TodoCheck   = "check"   // look at the upstream first
 	TodoResolve = "resolve" // it was executed: say so
 	TodoWait    = "wait"    // it is on its way again
@@ -26,6 +27,14 @@ var mend = map[string]string{
 	"client_gone":          "Its client left. Requeue it if the result is still wanted, else drop it.",
 }
 
+// again names what else may have been done about a call without a key.
+func again(rec *idempotency.Record) string {
+	if rec.Keyless {
+		return ", for this call or for a repeat that its bot sent since"
+	}
+	return ""
+}
+
 // Advise says what to do about a record, as a token and in words.
 func Advise(rec *idempotency.Record) (todo, words string) {
 	switch {
@@ -36,9 +45,11 @@ func Advise(rec *idempotency.Record) (todo, words string) {
 	case rec.Executed == classify.ExecutedYes:
 		return TodoResolve, "The upstream acted; only its answer did not come whole. Fetch the result there, then resolve it as executed."
 	case doubtful(rec):
-		return TodoCheck, "The upstream may have acted, and nothing would keep it from acting twice. Look there whether it did, then resolve it as executed or as not executed."
+		return TodoCheck, "The upstream may have acted, and nothing would keep it from acting twice. Look there whether it did" + again(rec) + ", then resolve it as executed or as not executed."
+	case rec.Keyless:
+		return TodoAsk, "Nothing was executed, but it had no key, so its bot may have repeated it since, and nothing here would tell. Ask whether it has; the upstream knows. If it was done there, resolve it as executed."
 	case rec.Executed != classify.ExecutedNo:
-		return TodoRequeue, "The upstream may have acted, but it honours the key: to run it again is safe."
+		return TodoRequeue, "The upstream may have acted. A repeat has the same key: a host that honours keys sees that it is the same call, one that ignores them acts twice. Where you do not know which it is, look there first."
 	}
 	if words := mend[rec.Reason]; words != "" {
 		return TodoRequeue, "Nothing was executed. " + words

@@ -1,6 +1,8 @@
 package deadletter
 
 import (
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -56,25 +58,53 @@ const (
 
 // Preview is what a bulk would do.
 type Preview struct {
-	Letters int    `json:"letters"` // that the filter finds
-	Would   int    `json:"would_requeue"`
-	Refused int    `json:"would_refuse"` // by rule: they need a look each
-	More    bool   `json:"more,omitempty"`
-	First   []View `json:"first"`
+	Letters  int         `json:"letters"` // that the filter finds
+	Would    int         `json:"would_requeue"`
+	Refused  int         `json:"would_refuse"` // by rule: they need a look each
+	Refusals []Refusal   `json:"refusals"`     // why, the first met first
+	More     bool        `json:"more,omitempty"`
+	First    []Previewed `json:"first"` // the oldest
 }
+
+// Refusal is a rule and how many letters it keeps from running in a bulk.
+type Refusal struct {
+	Why     string `json:"why"`
+	Letters int    `json:"letters"`
+}
+
+// Previewed is a letter and what a bulk would do with it.
+type Previewed struct {
+	View
+	Refused string `json:"refused,omitempty"` // why; empty: it would run
+}
+
+// NewPreview is one of no letters.
+func NewPreview() Preview { return Preview{Refusals: []Refusal{}, First: []Previewed{}} }
 
 // shownFirst is how many letters a Preview names.
 const shownFirst = 20
 
-// Add counts a letter.
-func (p *Preview) Add(v View, refused bool) {
+// Add counts a letter; err is what MayRequeue said about it.
+func (p *Preview) Add(v View, err error) {
 	p.Letters++
-	if refused {
-		p.Refused++
-	} else {
+	one := Previewed{View: v}
+	if err == nil {
 		p.Would++
+	} else {
+		one.Refused = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")
+		p.Refused++
+		p.refuse(one.Refused)
 	}
 	if len(p.First) < shownFirst {
-		p.First = append(p.First, v)
+		p.First = append(p.First, one)
 	}
+}
+
+func (p *Preview) refuse(why string) {
+	i := slices.IndexFunc(p.Refusals, func(r Refusal) bool { return r.Why == why })
+	if i < 0 {
+		i = len(p.Refusals)
+		p.Refusals = append(p.Refusals, Refusal{Why: why})
+	}
+	p.Refusals[i].Letters++
 }

@@ -13,7 +13,7 @@ import (
 // Formats of an export.
 const (
 	JSONL = "jsonl" // one View a line
-	CSV   = "csv"   // for people: one line a letter, without attempts and bodies
+	CSV   = "csv"   // for people: one line a letter, without attempts and answers
 )
 
 // Exporter writes letters one by one. Close ends it.
@@ -47,6 +47,7 @@ func (e *Exporter) Close() error { return e.end() }
 var columns = []string{
 	"id", "state", "since", "reason", "executed", "todo", "method", "host", "path", "shop", "shop_tier", "task_type", "policy", "tenant",
 	"key_hash", "attempts", "last_status", "last_reason", "last_upstream_request_id", "next_at", "expires", "last_note_by", "last_note", "advice", "key",
+	"request_url", "request_body",
 }
 
 func row(v *View) []string {
@@ -62,10 +63,32 @@ func row(v *View) []string {
 		v.ID, v.State, dateText(&v.Since), v.Reason, v.Executed, v.Todo, v.Method, v.Host, v.Path, v.Labels.Shop, v.Labels.ShopTier, v.Labels.TaskType, v.Policy, v.Tenant,
 		v.KeyHash, strconv.Itoa(v.Made), strconv.Itoa(v.Status), last.Reason, last.UpstreamID, dateText(v.NextAt), dateText(v.Expires), note.By, note.Text, v.Advice, v.Key,
 	}
+	cells = append(cells, requestCells(v.Request)...)
 	for i := range cells {
 		cells[i] = inert(cells[i])
 	}
 	return cells
+}
+
+// longestCell is how much of a body a cell holds, in bytes.
+const longestCell = 4 << 10
+
+// requestCells are address and body of a request that was revealed.
+func requestCells(r *RequestView) []string {
+	switch {
+	case r == nil:
+		return []string{"", ""}
+	case r.Body == nil:
+		return []string{r.URL, ""}
+	}
+	body := r.Body.Text
+	if r.Body.Base64 != "" {
+		body = "base64:" + r.Body.Base64
+	}
+	if len(body) > longestCell {
+		body = strings.ToValidUTF8(body[:longestCell], "") + "…"
+	}
+	return []string{r.URL, body}
 }
 
 // inert keeps a spreadsheet from taking a cell for a formula, and a terminal from

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,12 +205,21 @@ func TestBulkOrder(t *testing.T) {
 }
 
 func TestPreview(t *testing.T) {
-	var p Preview
+	p := NewPreview()
 	for i := range 25 {
-		p.Add(View{}, i%5 == 0)
+		var err error
+		switch i % 5 {
+		case 0:
+			err = refused("it was done")
+		case 1:
+			err = ErrBusy
+		}
+		p.Add(View{}, err)
 	}
-	if p.Letters != 25 || p.Would != 20 || p.Refused != 5 || len(p.First) != 20 {
-		t.Errorf("Preview = %d letters, %d would, %d refused, %d named", p.Letters, p.Would, p.Refused, len(p.First))
+	want := []Refusal{{"it was done", 5}, {ErrBusy.Error(), 5}}
+	if p.Letters != 25 || p.Would != 15 || p.Refused != 10 || len(p.First) != 20 || !slices.Equal(p.Refusals, want) ||
+		p.First[0].Refused != "it was done" || p.First[1].Refused != ErrBusy.Error() || p.First[2].Refused != "" {
+		t.Errorf("Preview = %+v", p)
 	}
 }
 

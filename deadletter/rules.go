@@ -11,7 +11,7 @@ import (
 type Order struct {
 	Kind            idempotency.Kind // Requeued, Redriven
 	Bulk            bool             // one of many
-	ExecutedUnknown bool             // a person knows that it may have been executed, and wants it all the same
+	ExecutedUnknown bool             // a person knows that it may have been executed, by a repeat without a key too, and wants it all the same
 	Signed                           // whose wish; may be empty
 }
 
@@ -28,14 +28,16 @@ func MayRequeue(rec *idempotency.Record, o *Order) error {
 		return ErrClosed
 	case rec.Executed == classify.ExecutedYes:
 		return refused("the upstream acted: fetch the result there and resolve it as executed")
-	case rec.Keyless && !o.alone():
-		return refused("it has no key, and its bot may have repeated it long since: requeue it by itself")
-	case !doubtful(rec):
+	case o.alone() && o.ExecutedUnknown:
 		return nil
-	case !o.alone():
+	case doubtful(rec) && !o.alone():
 		return refused("it may have been executed, and no honoured key keeps the upstream from acting twice: requeue it by itself, or resolve it")
-	case !o.ExecutedUnknown:
+	case doubtful(rec):
 		return refused("it may have been executed, and no honoured key keeps the upstream from acting twice: look there first; executed_unknown sends it all the same")
+	case rec.Keyless && !o.alone():
+		return refused("it has no key, and its bot may have repeated it since: ask, then requeue it by itself")
+	case rec.Keyless:
+		return refused("it has no key, and its bot may have repeated it since: ask, the upstream knows; executed_unknown sends it all the same")
 	}
 	return nil
 }

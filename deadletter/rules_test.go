@@ -16,16 +16,19 @@ func letter(executed classify.Executed, honoured bool) *idempotency.Record {
 	return &idempotency.Record{State: idempotency.StateDead, Executed: executed, Honoured: honoured, Reason: "attempts_exhausted"}
 }
 
+// keyless is a dead record of a call that had no key.
+func keyless(executed classify.Executed) *idempotency.Record {
+	rec := letter(executed, false)
+	rec.Keyless = true
+	return rec
+}
+
 func in(state idempotency.State) *idempotency.Record {
 	return &idempotency.Record{State: state, Honoured: true}
 }
 
 func TestMayRequeue(t *testing.T) {
 	const no, maybe, yes = classify.ExecutedNo, classify.ExecutedMaybe, classify.ExecutedYes
-	keyless := letter(maybe, true)
-	keyless.Keyless = true
-	unnamed := letter(no, false)
-	unnamed.Keyless = true
 	doubt := in(idempotency.StateInDoubt)
 	alone := Order{Kind: idempotency.Requeued}
 	unknown := Order{Kind: idempotency.Requeued, ExecutedUnknown: true}
@@ -40,8 +43,8 @@ func TestMayRequeue(t *testing.T) {
 		{"nothing was executed", letter(no, false), [4]error{}},
 		{"the key is honoured", letter(maybe, true), [4]error{}},
 		{"it may have been", letter(maybe, false), [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
-		{"it may have been, without a key", keyless, [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
-		{"nothing was executed, without a key", unnamed, [4]error{nil, nil, ErrRefused, ErrRefused}},
+		{"it may have been, without a key", keyless(maybe), [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
+		{"nothing was executed, without a key", keyless(no), [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
 		{"in doubt", doubt, [4]error{ErrRefused, nil, ErrRefused, ErrRefused}},
 		{"it was", letter(yes, true), [4]error{ErrRefused, ErrRefused, ErrRefused, ErrRefused}},
 		{"running", in(idempotency.StateRunning), [4]error{ErrBusy, ErrBusy, ErrBusy, ErrBusy}},
@@ -155,6 +158,8 @@ func TestAdvise(t *testing.T) {
 		{"nothing was executed", letter(classify.ExecutedNo, false), TodoRequeue},
 		{"the key is honoured", letter(classify.ExecutedMaybe, true), TodoRequeue},
 		{"it may have been", letter(classify.ExecutedMaybe, false), TodoCheck},
+		{"nothing was executed, without a key", keyless(classify.ExecutedNo), TodoAsk},
+		{"it may have been, without a key", keyless(classify.ExecutedMaybe), TodoCheck},
 		{"it was", letter(classify.ExecutedYes, true), TodoResolve},
 		{"parked", in(idempotency.StateParked), TodoWait},
 		{"done", in(idempotency.StateDone), TodoNone},
@@ -181,10 +186,11 @@ func TestAdvise(t *testing.T) {
 func TestAdviceCanBeTaken(t *testing.T) {
 	for _, honoured := range []bool{true, false} {
 		for _, e := range []classify.Executed{classify.ExecutedNo, classify.ExecutedMaybe, classify.ExecutedYes} {
-			rec := letter(e, honoured)
-			todo, _ := Advise(rec)
-			if err := MayRequeue(rec, &Order{Kind: idempotency.Requeued}); (err == nil) != (todo == TodoRequeue) {
-				t.Errorf("executed %s, honoured %v: advice %s, but MayRequeue = %v", e, honoured, todo, err)
+			for _, rec := range []*idempotency.Record{letter(e, honoured), keyless(e)} {
+				todo, _ := Advise(rec)
+				if err := MayRequeue(rec, &Order{Kind: idempotency.Requeued}); (err == nil) != (todo == TodoRequeue) {
+					t.Errorf("executed %s, honoured %v, keyless %v: advice %s, but MayRequeue = %v", e, honoured, rec.Keyless, todo, err)
+				}
 			}
 		}
 	}

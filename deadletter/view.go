@@ -19,7 +19,7 @@ type View struct {
 	Since    time.Time `json:"since"` // when it was given up; of a call that is on its way, when that began
 	Reason   string    `json:"reason"`
 	Executed string    `json:"executed"` // may the upstream have acted: no, maybe, yes
-	Todo     string    `json:"todo"`     // requeue, check, resolve, wait, none
+	Todo     string    `json:"todo"`     // requeue, ask, check, resolve, wait, none
 	Advice   string    `json:"advice"`
 
 	Labels   attempt.Labels `json:"labels"`
@@ -28,7 +28,7 @@ type View struct {
 	KeyHash  string         `json:"key_hash,omitempty"` // empty: the call had no key
 	Key      string         `json:"key,omitempty"`      // revealed
 	Keyless  bool           `json:"keyless"`
-	Honoured bool           `json:"honoured"` // the upstream may go by the key
+	Honoured bool           `json:"honoured"` // the key goes to the upstream, which is not known to ignore it
 	Method   string         `json:"method"`
 	Host     string         `json:"host"`
 	Path     string         `json:"path"`

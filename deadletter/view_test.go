@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -119,11 +120,12 @@ func TestSince(t *testing.T) {
 func TestExport(t *testing.T) {
 	rec, _ := whole()
 	rec.Path, rec.Labels.Shop = "=cmd()", "@shop"
+	_, words := Advise(rec)
 	for format, want := range map[string]string{
 		JSONL: `"path":"=cmd()"`,
-		CSV: "id,state,since,reason,executed,todo,method,host,path,shop,shop_tier,task_type,policy,tenant,key_hash,attempts,last_status,last_reason,last_upstream_request_id,next_at,expires,last_note_by,last_note,advice,key\n" +
+		CSV: "id,state,since,reason,executed,todo,method,host,path,shop,shop_tier,task_type,policy,tenant,key_hash,attempts,last_status,last_reason,last_upstream_request_id,next_at,expires,last_note_by,last_note,advice,key,request_url,request_body\n" +
 			"r1,dead,2026-03-04T12:01:00Z,attempts_exhausted,maybe,requeue,POST,a.test:443,'=cmd(),'@shop,,order_ship,order_ship,bot/s1," +
-			idempotency.KeyHash("order-1") + ",1,500,status_500,u-1,2026-03-04T14:00:00Z,2026-03-05T12:00:00Z,ann,'=1+1,\"The upstream may have acted, but it honours the key: to run it again is safe.\",\n",
+			idempotency.KeyHash("order-1") + ",1,500,status_500,u-1,2026-03-04T14:00:00Z,2026-03-05T12:00:00Z,ann,'=1+1,\"" + words + "\",,,\n",
 	} {
 		var out strings.Builder
 		e, err := NewExporter(format, &out)
@@ -145,6 +147,33 @@ func TestExport(t *testing.T) {
 	}
 	_, err := NewExporter("xml", nil)
 	faulty(t, "xml", "format", err)
+}
+
+func TestExportRevealed(t *testing.T) {
+	tests := []struct{ name, body, want string }{
+		{"text", "{\"order\": 1}\n", `,https://a.test/orders?token=secret-query,"{""order"": 1} "` + "\n"},
+		{"formula", "=1+1", ",'=1+1\n"},
+		{"none", "", "secret-query,\n"},
+		{"binary", "\x00", ",base64:AA==\n"},
+		{"long", strings.Repeat("x", longestCell-1) + "单单", "xx…\n"},
+	}
+	for _, tt := range tests {
+		rec, request := whole()
+		request.Body = []byte(tt.body)
+		var out strings.Builder
+		e, err := NewExporter(CSV, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := NewView(rec)
+		v.Whole(rec, request, true)
+		if err := errors.Join(e.Write(&v), e.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); !strings.HasSuffix(got, tt.want) || len(got) > longestCell+2000 {
+			t.Errorf("%s: %s, want it to end in %s", tt.name, got, tt.want)
+		}
+	}
 }
 
 func TestInert(t *testing.T) {

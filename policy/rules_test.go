@@ -75,6 +75,16 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
+// A host that ignores keys is one to the operator who forwards none: no repeat is
+// safe by the key then.
+func TestForwardsNothing(t *testing.T) {
+	p := &Policy{Safe: "auto", SafeMethods: []string{"GET"}, ForwardHeaders: []string{}, ForwardHeadersSet: true}
+	const host = "erp.example.com:443"
+	if p.KeyHonoured(host) || p.Rules("POST", true, p.KeyHonoured(host)).Safe != "" {
+		t.Error("with forward_headers: [] a repeat is safe by a key that does not go there")
+	}
+}
+
 func TestForwards(t *testing.T) {
 	p := &Policy{ForwardHeaders: []string{HeaderShop}}
 	if !p.Forwards(HeaderShop) || p.Forwards(HeaderTaskType) || p.ForwardsKey() {

@@ -30,14 +30,14 @@ type bulk struct {
 
 // Preview says what a bulk would do, and does nothing. Errors: as EachLetter.
 func (p *Proxy) Preview(ctx context.Context, o deadletter.BulkOrder) (deadletter.Preview, error) {
-	out := deadletter.Preview{First: []deadletter.View{}}
+	out := deadletter.NewPreview()
 	order := bulkOrder(&o)
 	err := p.EachLetter(ctx, o.Filter, func(rec *idempotency.Record) error {
 		if out.Letters == mostCounted {
 			out.More = true
 			return errEnough
 		}
-		out.Add(deadletter.NewView(rec), deadletter.MayRequeue(rec, &order) != nil)
+		out.Add(deadletter.NewView(rec), deadletter.MayRequeue(rec, &order))
 		return nil
 	})
 	if errors.Is(err, errEnough) {

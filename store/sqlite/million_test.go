@@ -44,7 +44,7 @@ func TestMillion(t *testing.T) {
 	}
 }
 
-// fill makes records with answers; one of a thousand stays parked.
+// fill makes records with answers; one of a thousand waits.
 func fill(t *testing.T, s *Store, records int) {
 	const together = 5000
 	for from := 0; from < records; from += together {
@@ -56,7 +56,7 @@ func fill(t *testing.T, s *Store, records int) {
 				}
 				to, ch := idempotency.StateDone, benchDone(c.Owner, time.Now())
 				if n%1000 == 0 {
-					to, ch.Answer = idempotency.StateParked, nil
+					to, ch.Answer = idempotency.StateWaiting, nil
 				}
 				if _, err := w.advance(c.ID, idempotency.StateRunning, to, ch); err != nil {
 					return err
