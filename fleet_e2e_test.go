@@ -187,10 +187,10 @@ func (p *process) insist(url, key string, patience time.Duration) (got answered)
 // lease, and what they still wait for.
 const takeover = 40 * time.Second
 
-// TestE2EFleetLosesReplicas kills replicas under a steady load of keyed orders, while
+// TestCase_ID_10_E2E_FleetLosesReplicas kills replicas under a steady load of keyed orders, while
 // the others go on: none is lost, none is made twice, none hangs. RETRYPROXY_FLEET_KILLS
 // and RETRYPROXY_SEED choose another run.
-func TestE2EFleetLosesReplicas(t *testing.T) {
+func TestCase_ID_10_E2E_FleetLosesReplicas(t *testing.T) {
 	t.Parallel()
 	kills, seed := setting(t, "RETRYPROXY_FLEET_KILLS", 2), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
 	t.Logf("RETRYPROXY_FLEET_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
