@@ -185,6 +185,61 @@ func (r *rig) bulk() (b deadletter.Bulk) {
 	return b
 }
 
+// wantSettled wants an answer, and what is known of its call, to say that a person
+// settled it.
+func (r *rig) wantSettled(got reply) {
+	r.t.Helper()
+	if !strings.Contains(string(got.Body), "a person settled it as executed") {
+		r.t.Errorf("the answer does not say who: %s", got.Body)
+	}
+	var one struct {
+		Records []struct {
+			Answer  string
+			Notes   []deadletter.NoteView
+			Runs    []deadletter.RunView
+			History []deadletter.AttemptView
+		}
+	}
+	r.ended()
+	r.admin("GET", "/api/v1/calls/"+got.Header.Get("X-Call-Id"), "", &one)
+	if len(one.Records) != 1 || one.Records[0].Answer != "unknown" || len(one.Records[0].Notes) != 1 || len(one.Records[0].Runs) != 1 || len(one.Records[0].History) != 1 {
+		r.t.Errorf("what is known: %+v", one)
+	}
+}
+
+// A call without a key that was given up leads to its letter.
+func TestKeylessLetterIsKnownByItsCall(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u1.test:80", hangUp, answer(201, "order 1"))
+		got := r.post("http://u1.test/", "{}")
+		id := got.Header.Get("X-Call-Id")
+		r.ended()
+		type record struct {
+			State, Receipt, Advice string
+			Keyless                bool
+		}
+		known := func(call string) (records []record) {
+			var one struct{ Records any }
+			one.Records = &records
+			r.want(r.admin("GET", "/api/v1/calls/"+call, "", &one), 200, nil, 0)
+			return records
+		}
+		if records := known(id); len(records) != 1 || records[0].State != "dead" || records[0].Receipt != id || !records[0].Keyless || records[0].Advice == "" {
+			t.Errorf("of the call is known %+v", records)
+		}
+		r.orderLetter(id+"/requeue", `{"executed_unknown":true,"by":"ann","note":"not there"}`, 202)
+		rest(time.Second)
+		r.ended()
+		calls := r.history("result=success")
+		if len(calls) != 1 || calls[0].Origin != "requeue" {
+			t.Fatalf("calls = %+v, want the requeue", calls)
+		}
+		if records := known(calls[0].ID); len(records) != 1 || records[0].State != "done" || records[0].Receipt != id {
+			t.Errorf("of the requeue is known %+v", records)
+		}
+	}, quick...)
+}
+
 // Settled as executed, repeats are not sent; as not executed, they are.
 func TestResolve(t *testing.T) {
 	for executed, want := range map[bool]struct{ status, sent int }{true: {409, 1}, false: {201, 2}} {
@@ -201,6 +256,7 @@ func TestResolve(t *testing.T) {
 				if executed {
 					r.wantHeader(got, "X-Retry-Reason", "result_not_kept")
 					r.wantHeader(got, "X-Retry-Executed", "yes")
+					r.wantSettled(got)
 				}
 				if got := r.letterOf(v.ID); len(got.Notes) != 1 || got.Notes[0].Text != "asked the platform" || got.Notes[0].By != "ann" {
 					t.Errorf("notes = %+v", got.Notes)

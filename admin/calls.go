@@ -155,21 +155,38 @@ func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := oneCall{callView: viewCall(calls[0])}
-	if s.Records != nil && v.KeyHash != "" {
-		records, err := s.Records(r.Context(), v.KeyHash)
-		if err != nil {
-			notFoundBy(w, err)
-			return
+	records, err := s.recordsOf(r.Context(), &v.callView)
+	if err != nil {
+		notFoundBy(w, err)
+		return
+	}
+	for i := range records {
+		one := viewRecord(&records[i])
+		if records[i].State.Letter() && s.keepsLetters(r.Context(), v.KeyHash) {
+			one.Todo, one.Advice = deadletter.Advise(&records[i])
 		}
-		for i := range records {
-			one := viewRecord(&records[i])
-			if records[i].State.Letter() && s.keepsLetters(r.Context(), v.KeyHash) {
-				one.Todo, one.Advice = deadletter.Advise(&records[i])
-			}
-			v.Records = append(v.Records, one)
-		}
+		v.Records = append(v.Records, one)
 	}
 	show(w, v)
+}
+
+// recordsOf are the records under the key of a call; of one without a key its letter,
+// where it was given up.
+func (s *server) recordsOf(ctx context.Context, v *callView) ([]idempotency.Record, error) {
+	switch {
+	case v.KeyHash != "" && s.Records != nil:
+		return s.Records(ctx, v.KeyHash)
+	case v.KeyHash != "" || s.Letters.Show == nil:
+		return nil, nil
+	}
+	rec, _, err := s.Letters.Show(ctx, v.ID)
+	switch {
+	case errors.Is(err, idempotency.ErrUnavailable):
+		return nil, err
+	case err != nil:
+		return nil, nil // it has none
+	}
+	return []idempotency.Record{rec}, nil
 }
 
 // keepsLetters says whether a record that is a letter can be asked for as one.
@@ -185,7 +202,8 @@ type oneCall struct {
 	Records []recordView `json:"records,omitempty"`
 }
 
-// recordView is a record as the API shows it: neither key nor content.
+// recordView is a record as the API shows it: neither key nor content. Of many
+// attempts, runs and notes it has the first and the last ones.
 type recordView struct {
 	State    string     `json:"state"`
 	Reason   string     `json:"reason,omitempty"`
@@ -202,14 +220,39 @@ type recordView struct {
 	Expires  *time.Time `json:"expires"`          // when the key is new again
 	Todo     string     `json:"todo,omitempty"`   // of a dead letter, as there
 	Advice   string     `json:"advice,omitempty"` // in words
+
+	Keyless bool                  `json:"keyless,omitempty"`
+	Answer  string                `json:"answer,omitempty"` // done: kept, not_kept, unknown (a person settled it)
+	History []attemptView         `json:"history,omitempty"`
+	Runs    []deadletter.RunView  `json:"runs,omitempty"`
+	Notes   []deadletter.NoteView `json:"notes,omitempty"`
+}
+
+// answerOf says what is left to replay of a record.
+func answerOf(r *idempotency.Record) string {
+	switch {
+	case r.State != idempotency.StateDone:
+		return ""
+	case r.Answer == nil || r.Answer.Status == 0:
+		return "unknown"
+	case !r.Answer.Kept:
+		return "not_kept"
+	}
+	return "kept"
 }
 
 func viewRecord(r *idempotency.Record) recordView {
-	return recordView{
+	letter := deadletter.NewView(r)
+	v := recordView{
 		State: r.State.String(), Reason: r.Reason, Owner: r.Owner, Receipt: r.Receipt, Shop: r.Labels.Shop, Policy: r.Policy,
 		Executed: r.Executed.String(), Attempts: r.Attempts, Created: r.Created, Updated: r.Updated,
 		NextAt: timeOrNull(r.NextAt), Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
+		Keyless: r.Keyless, Answer: answerOf(r), Runs: letter.Runs, Notes: letter.Notes,
 	}
+	for i := range r.History {
+		v.History = append(v.History, viewAttempt(&r.History[i]))
+	}
+	return v
 }
 
 func timeOrNull(t time.Time) *time.Time {

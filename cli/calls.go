@@ -18,7 +18,7 @@ import (
 
 // call is a call as the admin API shows it, as far as it is printed here.
 type call struct {
-	ID, Mode, Policy, State, Result, Reason, Detail string
+	ID, Origin, Mode, Policy, State, Result, Reason, Detail string
 
 	NextAt   time.Time `json:"next_at"`
 	Cause    string
@@ -157,7 +157,7 @@ func table(out io.Writer, calls []call) error {
 		layout = time.DateTime
 	}
 	w := tabwriter.NewWriter(plain{out}, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "ID\tSTARTED\tSTATE\tCALL\tPOLICY\tSHOP\t%sTRIES\tWHAT\n", head)
+	fmt.Fprintf(w, "ID\tSTARTED (%s)\tSTATE\tCALL\tPOLICY\tSHOP\t%sTRIES\tWHAT\n", zone(calls), head)
 	for i := range calls {
 		k := &calls[i]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s%s\t%s\t%s\t%s%d\t%s\n", k.ID, k.Started.Local().Format(layout), k.State,
@@ -165,6 +165,9 @@ func table(out io.Writer, calls []call) error {
 	}
 	return w.Flush()
 }
+
+// zone is that of the times of a list, which is not empty.
+func zone(calls []call) string { return calls[0].Started.Local().Format("-07:00") }
 
 // egress names the egress proxy of the last attempt; empty: none.
 func (k *call) egress() string {

@@ -97,13 +97,16 @@ func TestWhyLooksForIDThenKeyThenText(t *testing.T) {
 	}{
 		{"a call without a key", "c1", map[string]string{"/api/v1/calls/c1": keyless}, OK, []string{"Call c1: POST a.test:80/\n"}},
 		{"a call of a key", "c1", map[string]string{"/api/v1/calls/c1": records, ofKey: "[" + keyed + "]"}, OK, []string{"Call c1:", "Now: it is done"}},
-		{"a key", "order-17", map[string]string{byKey: "[" + keyed + "," + keyed + "]", "/api/v1/calls/c1": records}, OK, []string{"2 requests", "Now: it is done"}},
+		{"a key", "order-17", map[string]string{byKey: "[" + keyed + "," + keyed + "]", "/api/v1/calls/c1": records}, OK, []string{"1 request,", "Now: it is done"}},
 		{"the hash of a key", "00000000000000aa", map[string]string{
 			"/api/v1/calls?key_hash=" + idempotency.KeyHash("00000000000000aa") + anyLimit: none, ofKey: "[" + keyed + "]", "/api/v1/calls/c1": records,
 		}, OK, []string{"Call c1:", "Now: it is done"}},
 		{"a text of one key", "order-17", map[string]string{byKey: none, byText: "[" + keyed + "]", ofKey: "[" + keyed + "]", "/api/v1/calls/c1": records}, OK, []string{"Call c1:", "Now: it is done"}},
 		{"a text of several keys", "order-17", map[string]string{byKey: none, byText: "[" + keyed + "," + other + "]"}, OK, []string{`2 calls with "order-17". Which one?`, "c2"}},
-		{"nothing", "order-17", map[string]string{byKey: none, byText: none}, Failure, []string{"no call in progress or remembered has this id or key, or said this text"}},
+		{"a letter without a key", "c1", map[string]string{"/api/v1/calls/c1": strings.TrimSuffix(keyless, "}") + `,"records":[{"state":"dead","receipt":"c1","executed":"no","keyless":true,"advice":"Look."}]}`}, OK, []string{"Now: it was given up and is a dead letter, c1; executed: no.\nTo do: Look.\n  retryproxy deadletters show -admin ", " c1\n"}},
+		{"nothing", "order-17", map[string]string{byKey: none, byText: none}, Failure, []string{
+			"no call in progress or remembered has this id or key, or said this text", "whole words of 4 to 64 letters, digits, - and _", "a kill cut off are not noted", "Where store.key was changed",
+		}},
 		{"no history", "order-17", map[string]string{byKey: none, byText: `400 {"detail":"text: only where the store is durable"}`}, Failure, []string{"has this id or key (bad request: ", "only where the store is durable"}},
 	}
 	for _, test := range tests {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"retryproxy/attempt"
+	"retryproxy/deadletter"
 )
 
 // inShanghai sets the zone of the machine for a test.
@@ -56,7 +57,7 @@ func TestStoryOfAKey(t *testing.T) {
 	first := ended("c1", 0, 503, "rejected", "parked", try(1, 0, 503, "up-1"))
 	first.Executed = "maybe"
 	again := ended("c1", 0, 200, "recovered", "ok", try(2, 13*time.Hour, 200, "up-2")) // after a restart, at one in the morning
-	again.Previous, again.Ended = 1, after(13*time.Hour)
+	again.Origin, again.Previous, again.Ended = "restart", 1, after(13*time.Hour)
 	s := story{
 		calls: []call{ // the newest first
 			ended("c5", 16*time.Hour, 200, "replay", "ok"), ended("c4", 15*time.Hour, 200, "replay", "ok"), ended("c3", 14*time.Hour, 200, "replay", "ok"),
@@ -64,22 +65,23 @@ func TestStoryOfAKey(t *testing.T) {
 		},
 		records: []record{{State: "done", Executed: "yes", Expires: after(37 * time.Hour)}},
 	}
-	want := `Key hash ad370ed99b189921: 6 requests, 2026-03-01 12:00:00 to 2026-03-02 04:00:00 (+08:00)
+	want := `Key hash ad370ed99b189921: 5 requests, 2026-03-01 12:00:00 to 2026-03-02 04:00:00 (+08:00)
 
 Call c1: POST gw.test:443/orders
-  forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00 +08:00
+  forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00
   12:00:00.000  Attempt 1 went to gw.test:443 and brought status 503 in 12ms: a repeat may mend that and is safe, because its key goes along, by which a host that honours keys knows it. Upstream request id up-1.
-  The client got 503 after 1s: the call goes on without its client (parked). The upstream may have acted: check before you send it with another key.
+  The client got 503 after 1s: the call goes on without its client (parked). It was not over then: the same key gets its answer. The upstream may have acted already.
 
 Call c2: POST gw.test:443/orders
-  forward mode, policy order_ship, shop s17, client request id rpa-c2, key hash ad370ed99b189921, started 2026-03-01 12:01:00 +08:00
+  forward mode, policy order_ship, shop s17, client request id rpa-c2, key hash ad370ed99b189921, started 2026-03-01 12:01:00
   The client got 409 after 1s: the same key was still being worked on (key_busy).
 
 Call c1: POST gw.test:443/orders
-  forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00 +08:00
-  Earlier requests with this key made 1 attempt.
+  forward mode, policy order_ship, shop s17, client request id rpa-c1, key hash ad370ed99b189921, started 2026-03-01 12:00:00
+  It went on without its client: the proxy had ended in the middle of it.
+  Before that, 1 attempt had been made.
   2026-03-02 01:00:00.000  Attempt 2 went to gw.test:443 and brought status 200 in 12ms: that is the answer. Upstream request id up-2.
-  The client got 200 after 1s: all is well (ok).
+  It ended with 200 after 1s, and no client waited for that: all is well (ok).
 
 3 requests, 2026-03-02 02:00:00 to 04:00:00, the first is call c3
   Each: The client got the answer of an earlier call with the same key, 200.
@@ -101,7 +103,7 @@ func TestStoryFitsOnAScreen(t *testing.T) {
 	s.more = true
 	got := told(s, noon)
 	for _, want := range []string{
-		"the newest 100 requests, 2026-03-01 12:00:00 to 2026-03-01 13:39:00", "Call c0:", "Call c3:", "\n… 88 requests in between, see retryproxy calls -key-hash ad370ed99b189921\n",
+		"the newest 100 requests, 2026-03-01 12:00:00 to 2026-03-01 13:39:00", "Call c0:", "Call c3:", "\n… 88 more in between, see retryproxy calls -key-hash ad370ed99b189921\n",
 		"Call c92:", "Call c99:", "Now: nothing is known under this key any more.",
 	} {
 		if !strings.Contains(got, want) {
@@ -141,7 +143,12 @@ func TestHowThingsStand(t *testing.T) {
 	}{
 		{record{State: "running", Deadline: soon}, "Now: an attempt is in flight, the time for it ends at 13:00:00.\nTo do: wait; a request with the same key joins it.\n"},
 		{record{State: "waiting", NextAt: soon, Reason: "status_503"}, "Now: it waits until 13:00:00 for its next attempt: "},
-		{record{State: "parked", NextAt: tomorrow, Reason: "retry_limited"}, "Now: it is parked until 2026-03-02 12:00:00: no retry token would be there in time (retry_limited).\nTo do: nothing, it goes on by itself; a request with the same key gets its answer then.\n"},
+		{record{State: "parked", NextAt: tomorrow, Reason: "retry_limited", Executed: "no"}, "Now: it is parked until 2026-03-02 12:00:00: no retry token would be there in time (retry_limited). So far nothing was executed upstream.\nTo do: nothing, it goes on by itself; a request with the same key gets its answer then.\n"},
+		{record{State: "done", Answer: "unknown", Expires: soon}, "Now: it is done: a person settled it as executed, so there is no answer to give. The same key gets 409 result_not_kept until 13:00:00.\n"},
+		{record{State: "done", Answer: "not_kept"}, "but its answer was not kept. The same key gets 409 result_not_kept.\nTo do: read the result at gw.test:443.\n"},
+		{record{State: "done", Answer: "unknown", Keyless: true}, "Now: a person settled it as executed.\n"},
+		{record{State: "failed", Executed: "no", Reason: "resolved"}, "Now: it is over without success; executed: no: a person settled it (resolved).\n"},
+		{record{State: "failed", Executed: "no", Keyless: true}, "To do: nothing was done: it may be sent again.\n"},
 		{record{State: "done"}, "Now: it is done, and the same key gets the answer that was kept.\n"},
 		{record{State: "failed", Executed: "no"}, "Now: it is over without success; executed: no.\nTo do: nothing was done: it may be sent again, with the same key.\n"},
 		{record{State: "failed", Executed: "maybe"}, "To do: look at gw.test:443 before it is sent again;"},
@@ -159,5 +166,60 @@ func TestHowThingsStand(t *testing.T) {
 	got := told(story{calls: []call{ended("c1", 0, 200, "success", "ok")}, records: []record{{State: "done", Shop: "s1"}, {State: "failed"}}}, noon)
 	if !strings.Contains(got, "Now for shop s1: it is done") || !strings.Contains(got, "Now for shop -: it is over") {
 		t.Errorf("two records under one key:\n%s", got)
+	}
+}
+
+// A client whose call was cut off by a kill got nothing: what the next process did is
+// not told as its answer, and the attempts before are those of the record.
+func TestStoryOfAKilledProcess(t *testing.T) {
+	inShanghai(t)
+	k := ended("c1", 0, 201, "recovered", "ok", try(2, 2*time.Second, 503, ""), try(3, 8*time.Second, 201, ""))
+	k.Origin, k.Previous, k.DurationMS = "restart", 1, 8000
+	s := story{calls: []call{k}, records: []record{{State: "done", CallID: "c1", History: []tried{try(1, 0, 503, "up-1"), k.Attempts[0], k.Attempts[1]}}}}
+	got := told(s, noon)
+	for _, want := range []string{
+		"It went on without its client: the proxy had ended in the middle of it.\n  Before that, 1 attempt had been made:\n  12:00:00.000  Attempt 1 went to", "\n  12:00:02.000  Attempt 2 went",
+		"\n  It ended with 201 after 8s, and no client waited for that: all is well (ok).\n\nNow: it is done, and the same key gets the answer",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the story lacks %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "client got") || strings.Count(got, "Attempt 1") != 1 {
+		t.Errorf("the story:\n%s", got)
+	}
+}
+
+// One request that was parked, woken, given up and requeued is one request.
+func TestStoryOfALetter(t *testing.T) {
+	inShanghai(t)
+	first := ended("c1", 0, 202, "rejected", "parked", try(1, 0, 429, ""))
+	first.Attempts[0].Executed = "no"
+	woken := ended("c2", 0, 503, "failed", "attempts_exhausted", try(2, time.Minute, 503, ""))
+	woken.Origin, woken.Previous, woken.Executed, woken.Status = "parked", 1, "no", 504
+	again := ended("c3", time.Hour, 201, "success", "ok", try(3, time.Hour, 201, ""))
+	again.Origin, again.Previous = "requeue", 2
+	s := story{calls: []call{again, woken, first}, records: []record{{
+		State: "done", Answer: "unknown",
+		Runs:  []deadletter.RunView{{CallID: "c1", Kind: "client"}, {CallID: "c3", Kind: "requeue"}},
+		Notes: []deadletter.NoteView{{At: noon.Add(time.Hour), By: "ann", Did: "requeued", Text: "the shop is well again"}, {At: noon.Add(2 * time.Hour), By: "bob", Did: "executed", Text: "seen in the ERP"}},
+	}}}
+	got := told(s, noon.Add(3*time.Hour))
+	at := 0
+	for _, want := range []string{
+		"1 request, 1 requeue, 2026-03-01 12:00:00 to 2026-03-01 13:00:00 (+08:00)\n",
+		"The client got 202 after 1s: the call goes on without its client (parked). It was not over then: the same key gets its answer. So far nothing was executed upstream.\n",
+		"Call c2:", "had been parked, and its time came.\n  Before that, 1 attempt had been made.\n", "It ended after 1s, and no client waited for that: all attempts that the policy allows failed (attempts_exhausted). Nothing was executed upstream.",
+		"2026-03-01 13:00:00  ann had it sent again: the shop is well again\n", "Call c3:", "It was sent again without its client: a person requeued it.",
+		"It ended with 201", "2026-03-01 14:00:00  bob settled it as executed: seen in the ERP\n", "Now: it is done: a person settled it as executed",
+	} {
+		i := strings.Index(got[at:], want)
+		if i < 0 {
+			t.Fatalf("the story lacks %q there:\n%s", want, got)
+		}
+		at += i
+	}
+	if strings.Count(got, "client got") != 1 || strings.Contains(got, "check before you repeat") {
+		t.Errorf("the story:\n%s", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,19 +66,24 @@ func (c *client) find(name string) (*story, error) {
 	case err != nil:
 		return nil, err
 	case len(s.calls) == 0:
-		return nil, fmt.Errorf("%w: no call in progress or remembered has this id or key, or said this text", errNotFound)
+		return nil, fmt.Errorf("%w: no call in progress or remembered has this id or key, or said this text\n%s", errNotFound, howFound)
 	case s.sameKey():
 		return c.around(&s.calls[0])
 	}
 	return s, nil
 }
 
+// howFound tells why a text may be in vain.
+const howFound = "A text is found by whole words of 4 to 64 letters, digits, - and _, not by a part of one. " +
+	"Calls that a kill cut off are not noted, unless they go on later (with a key and -data). " +
+	"Where store.key was changed, calls from before are found by their key or id only."
+
 // around gives the story that a call belongs to: that of its key.
 func (c *client) around(one *call) (*story, error) {
 	s := &story{asked: one.ID}
-	if one.KeyHash == "" {
+	if one.KeyHash == "" { // its letter, if it is one
 		s.calls = []call{*one}
-		return s, nil
+		return c.settled(s, nil)
 	}
 	return c.settled(s, c.list(s, "key_hash", one.KeyHash))
 }
@@ -102,21 +108,34 @@ func (c *client) settled(s *story, err error) (*story, error) {
 	return s, nil
 }
 
-// tell prints the whole story of a call.
-func (k *call) tell(w io.Writer) {
+// tell prints what became of a call, as a part of its story.
+func (k *call) tell(w io.Writer, s *story) {
 	fmt.Fprintf(w, "Call %s: %s %s%s\n", k.ID, k.Method, k.Host, k.Path)
-	fmt.Fprintf(w, "  %s\n", strings.Join(k.circumstances(), ", "))
+	fmt.Fprintf(w, "  %s\n", strings.Join(k.circumstances(s.severalParts()), ", "))
+	if text := origins[k.Origin]; text != "" {
+		fmt.Fprintf(w, "  %s\n", text)
+	}
 	if k.Previous > 0 {
-		fmt.Fprintf(w, "  Earlier requests with this key made %s.\n", count(k.Previous, "attempt"))
+		untold := s.untold(k)
+		end := "."
+		if len(untold) > 0 {
+			end = ":"
+		}
+		fmt.Fprintf(w, "  Before that, %s had been made%s\n", count(k.Previous, "attempt"), end)
+		k.tellAttempts(w, untold)
 	}
-	for rest := k.Attempts; len(rest) > 0; {
-		n := alike(rest)
-		fmt.Fprintf(w, "  %s  %s\n", clock(rest[0].Started, k.Started), sentence(rest[:n]))
-		rest = rest[n:]
-	}
+	k.tellAttempts(w, k.Attempts)
 	fmt.Fprintf(w, "  %s\n", k.end())
 	if text := k.remedy(); text != "" {
 		fmt.Fprintf(w, "  %s\n", text)
+	}
+}
+
+func (k *call) tellAttempts(w io.Writer, list []tried) {
+	for len(list) > 0 {
+		n := alike(list)
+		fmt.Fprintf(w, "  %s  %s\n", clock(list[0].Started, k.Started), sentence(list[:n]))
+		list = list[n:]
 	}
 }
 
@@ -129,9 +148,13 @@ func clock(t, call time.Time) string {
 	return t.Format("15:04:05.000")
 }
 
-// circumstances say whose call it is and by which rules it lives.
-func (k *call) circumstances() []string {
-	list := []string{k.Mode + " mode"}
+// circumstances say whose call it is and by which rules it lives. zoned: the zone of
+// times was said before.
+func (k *call) circumstances(zoned bool) []string {
+	var list []string
+	if k.Mode != "" {
+		list = append(list, k.Mode+" mode")
+	}
 	for _, c := range [...][2]string{
 		{"policy", k.Policy},
 		{"shop", k.Labels.Shop},
@@ -146,7 +169,11 @@ func (k *call) circumstances() []string {
 			list = append(list, c[0]+" "+c[1])
 		}
 	}
-	return append(list, "started "+k.Started.Local().Format("2006-01-02 15:04:05 -07:00"))
+	layout := "2006-01-02 15:04:05 -07:00"
+	if zoned {
+		layout = time.DateTime
+	}
+	return append(list, "started "+k.Started.Local().Format(layout))
 }
 
 // sentence tells attempts that are alike, mostly one, and what they meant.
@@ -302,30 +329,20 @@ func (a *tried) outcome() string {
 
 // end tells how the call stands or ended.
 func (k *call) end() string {
-	if k.State != "done" {
-		if k.State == "running" {
-			doing := k.doing()
-			return strings.ToUpper(doing[:1]) + doing[1:] + "."
-		}
-		if k.Cause == "" {
-			return "It is " + k.State + "."
-		}
+	switch {
+	case k.State == "running":
+		doing := k.doing()
+		return strings.ToUpper(doing[:1]) + doing[1:] + "."
+	case k.State == "parked":
+		return fmt.Sprintf("It is parked%s: %s.%s", moment(" until ", &k.NextAt, k.Started), reasonText(k.Reason), soFar(k.Executed))
+	case k.State != "done" && k.Cause == "":
+		return "It is " + k.State + "."
+	case k.State != "done":
 		return "It waits " + k.what() + waitDetail(k) + "."
+	case k.Reason == "parked":
+		return k.wasParked()
 	}
-	reason := reasonText(k.Reason)
-	if k.suspect() {
-		reason = "its status says success, but its body says failure (suspect)"
-	}
-	text := fmt.Sprintf("The client got %d after %s: %s.", k.Status, span(k.DurationMS), reason)
-	if k.Status == 0 {
-		text = fmt.Sprintf("It ended without an answer after %s: %s.", span(k.DurationMS), reason)
-	}
-	if k.Reason == "client_gone" {
-		text = fmt.Sprintf("The client left after %s.", span(k.DurationMS))
-	}
-	if k.Result == "replay" {
-		text = fmt.Sprintf("The client got the answer of an earlier call with the same key, %d.", k.Status)
-	}
+	text := k.outcome()
 	switch {
 	case k.Executed == "maybe" && k.KeyHash != "":
 		text += " The upstream may have acted: check before you send it with another key."
@@ -339,6 +356,53 @@ func (k *call) end() string {
 		text += " (" + k.Detail + ")"
 	}
 	return text
+}
+
+// outcome says how a call ended, and who was told so.
+func (k *call) outcome() string {
+	reason := reasonText(k.Reason)
+	if k.suspect() {
+		reason = "its status says success, but its body says failure (suspect)"
+	}
+	took := span(k.DurationMS)
+	switch n := len(k.Attempts); {
+	case k.Origin != "" && n > 0 && k.Attempts[n-1].Status == k.Status && k.Status != 0:
+		return fmt.Sprintf("It ended with %d after %s, and no client waited for that: %s.", k.Status, took, reason)
+	case k.Origin != "":
+		return fmt.Sprintf("It ended after %s, and no client waited for that: %s.", took, reason)
+	case k.Result == "replay":
+		return fmt.Sprintf("The client got the answer of an earlier call with the same key, %d.", k.Status)
+	case k.Reason == "client_gone":
+		return fmt.Sprintf("The client left after %s.", took)
+	case k.Status == 0:
+		return fmt.Sprintf("It ended without an answer after %s: %s.", took, reason)
+	}
+	return fmt.Sprintf("The client got %d after %s: %s.", k.Status, took, reason)
+}
+
+// wasParked tells that the call was not over when its client was let go.
+func (k *call) wasParked() string {
+	text := fmt.Sprintf("The client got %d after %s: %s. It was not over then: the same key gets its answer.", k.Status, span(k.DurationMS), reasonText(k.Reason))
+	if k.Origin != "" {
+		text = fmt.Sprintf("It was parked again after %s.", span(k.DurationMS))
+	}
+	switch {
+	case len(k.Attempts) == 0:
+		return text // it joined the call, or its attempts are told elsewhere
+	case slices.ContainsFunc(k.Attempts, func(a tried) bool { return a.Executed != "no" }):
+		return text + soFar("maybe")
+	case k.Previous > 0:
+		return text + " These attempts executed nothing upstream."
+	}
+	return text + soFar("no")
+}
+
+// soFar says what was executed of a call that is not over.
+func soFar(executed string) string {
+	if executed == "no" {
+		return " So far nothing was executed upstream."
+	}
+	return " The upstream may have acted already."
 }
 
 // waitDetail names the bucket that a wait for tokens is about.

@@ -41,6 +41,9 @@ var reasons = map[string]string{
 	"retries_off":          "retries are switched off",
 	"shutting_down":        "the proxy was shutting down",
 	"parked":               "the call goes on without its client",
+	"resolved":             "a person settled it",
+	"dropped":              "it was dropped",
+	"retention":            "it was kept for as long as letters are",
 	"bad_request":          "the request was not valid",
 	"header_too_large":     "the request header was too large",
 	"auth_required":        "credentials were missing or wrong",
@@ -55,6 +58,24 @@ var reasons = map[string]string{
 	"local_resource":       "the proxy itself was out of resources",
 	"store_unavailable":    "the store of records was not available",
 	"store_full":           "the store of records was full",
+}
+
+// origins tell in words what made a call go on without its client.
+var origins = map[string]string{
+	"restart": "It went on without its client: the proxy had ended in the middle of it.",
+	"parked":  "It went on without its client: it had been parked, and its time came.",
+	"requeue": "It was sent again without its client: a person requeued it.",
+	"redrive": "It was sent again without its client: the policy has what was given up tried again (redrive).",
+}
+
+// deeds tell in words what a person or a rule did.
+var deeds = map[string]string{
+	"requeued":                  "had it sent again",
+	"requeued_executed_unknown": "had it sent again, though it may have been executed",
+	"executed":                  "settled it as executed",
+	"not_executed":              "settled it as not executed",
+	"dropped":                   "dropped it",
+	"key_free":                  "made its key free",
 }
 
 func reasonText(reason string) string {

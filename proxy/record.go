@@ -160,7 +160,12 @@ func (x *exchange) keyRefusal(r idempotency.Result) *refusal {
 
 // replay answers from the record.
 func (x *exchange) replay(a *idempotency.Answer) {
-	if a == nil || !a.Kept {
+	switch {
+	case a != nil && a.Kept:
+	case a == nil || a.Status == 0:
+		x.refuse(refuse("result_not_kept", "a person settled it as executed, so there is no answer to give"))
+		return
+	default:
 		x.refuse(refuse("result_not_kept", "the call was done, but its answer was too large to be kept or was evicted"))
 		return
 	}
