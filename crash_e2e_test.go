@@ -285,6 +285,7 @@ type seller struct {
 
 // sale is what the shop saw of an order.
 type sale struct {
+	refused           bool // told once, and so for ever
 	requests, effects int
 	begun             bool // a request came to an end that nobody may repeat
 	again             int  // requests after that
@@ -321,13 +322,16 @@ func (s *seller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	if play < 24 && s.refuses(r, string(text)) {
+	if s.refuses(r, string(text), play < 24) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		return
 	}
 	receipt := ""
 	if play >= 28 {
-		receipt = s.sell(string(text), r.Header.Get("X-Idempotency-Key"))
+		if receipt = s.sell(string(text), r.Header.Get("X-Idempotency-Key")); receipt == "" {
+			w.WriteHeader(http.StatusUnprocessableEntity) // refused meanwhile
+			return
+		}
 	}
 	s.close(string(text))
 	s.v.comes(sold)
@@ -376,6 +380,9 @@ func (s *seller) sell(text, key string) string {
 	if s.honours && key != "" && s.byKey[key] != "" {
 		return s.byKey[key]
 	}
+	if s.sold[text].refused {
+		return ""
+	}
 	s.receipts++
 	s.sold[text].effects++
 	receipt := fmt.Sprintf("receipt %d for %s", s.receipts, text)
@@ -385,14 +392,17 @@ func (s *seller) sell(text, key string) string {
 	return receipt
 }
 
-// refuses says that the order is not to be had; one that was made is.
-func (s *seller) refuses(r *http.Request, text string) bool {
+// refuses says that the order is not to be had; one that was made is, and one that
+// was refused stays so, though an earlier request for it is still being worked on.
+func (s *seller) refuses(r *http.Request, text string, now bool) bool {
 	if s.lost(r, text) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sold[text].effects == 0
+	o := s.sold[text]
+	o.refused = o.refused || now && o.effects == 0
+	return o.refused
 }
 
 // close notes that this request was more than "not now".
