@@ -572,6 +572,24 @@ func TestBulkCancelled(t *testing.T) {
 	}, quick...)
 }
 
+// A letter that was moved after a bulk had read it is no more what the bulk judged.
+func TestBulkPassesOverWhatWasMoved(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		u := r.upstream("u1.test:80", byCount(6, answer(503, ""), byCount(7, answer(201, ""), byCount(8, hangUp, answer(201, "")))))
+		for i := range 3 {
+			r.post("http://u1.test/", "{}", fmt.Sprintf("X-Idempotency-Key: k%d", i))
+		}
+		r.orderLetter("requeue", `{"all":true,"rate":"1/h","canary":0}`, 202)
+		rest(30 * time.Minute)
+		r.want(r.post("http://u1.test/", "{}", "X-Idempotency-Key: k2"), 502, u, 8)
+		rest(2 * time.Hour) // the doubt ends before the bulk comes to it
+		if b := r.bulk(); b.State != "ended" || b.Requeued != 2 || b.Refused != 1 || u.count() != 9 {
+			t.Errorf("bulk = %+v after %d requests, want what was repeated meanwhile passed over", b, u.count())
+		}
+		r.wantLetter(r.letter(), "dead", "manual_review", "maybe", 3)
+	}, patches(quick, also("forward_headers: []"))...)
+}
+
 // byCount plays one step for the first requests and another afterwards.
 func byCount(n int, first, then step) step {
 	return func(s *scripted, c net.Conn, q *request) bool {

@@ -29,6 +29,9 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	if rec.State != from {
 		return Record{}, fmt.Errorf("%w: it is %s, not %s", ErrConflict, rec.State, from)
 	}
+	if ch.Version != 0 && rec.Version != ch.Version {
+		return Record{}, fmt.Errorf("%w: it was moved since it was read", ErrConflict)
+	}
 	if owned.has(from) && rec.Owner != ch.Owner && !ch.Adopt {
 		return Record{}, fmt.Errorf("%w: another call owns it", ErrConflict)
 	}

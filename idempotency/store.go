@@ -93,6 +93,7 @@ type Begun struct {
 // except where noted.
 type Change struct {
 	Now      time.Time // required
+	Version  uint64    // the record must have it still, for what was decided by what was read; 0: any
 	Owner    string    // from running, waiting: must be the record's owner; from parked to running or waiting: the new one
 	Append   []attempt.Attempt
 	Reason   string
@@ -131,7 +132,7 @@ type Store interface {
 	Begin(ctx context.Context, c Claim, now time.Time) (Begun, error)
 	// Advance moves a record from one state to another (or the same) by
 	// compare-and-set, as Apply computes it, and returns it. Errors: ErrConflict
-	// (state or owner differ), ErrNotFound, ErrTransition, ErrUnavailable.
+	// (state, version or owner differ), ErrNotFound, ErrTransition, ErrUnavailable.
 	Advance(ctx context.Context, id ID, from, to State, change Change) (Record, error)
 	// Get reads a record. Errors: ErrNotFound (expired ones included), ErrUnavailable.
 	Get(ctx context.Context, id ID, now time.Time) (Record, error)

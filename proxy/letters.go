@@ -187,7 +187,7 @@ func (p *Proxy) drop(ctx context.Context, rec *idempotency.Record, s deadletter.
 
 // close moves a letter to a state that is none, with a note, and writes the log.
 func (p *Proxy) close(ctx context.Context, rec *idempotency.Record, to idempotency.State, c idempotency.Change, did string, s deadletter.Signed) error {
-	c.Now = time.Now()
+	c.Now, c.Version = time.Now(), rec.Version
 	c.Note = &idempotency.Note{At: c.Now, By: s.By, Did: did, Text: s.Note}
 	if _, err := p.Store.Advance(ctx, rec.ID, rec.State, to, c); err != nil {
 		return letterError(err)

@@ -103,7 +103,7 @@ func (x *exchange) claimAgain(ctx context.Context, rec *idempotency.Record, q *i
 	now := time.Now()
 	ctx = context.WithoutCancel(ctx) // both steps, or none
 	if o.Kind == idempotency.Requeued {
-		c := idempotency.Change{Now: now, TTL: x.set.LetterTTL, Note: &idempotency.Note{At: now, By: o.By, Did: deadletter.DidRequeue, Text: o.Note}}
+		c := idempotency.Change{Now: now, Version: rec.Version, TTL: x.set.LetterTTL, Note: &idempotency.Note{At: now, By: o.By, Did: deadletter.DidRequeue, Text: o.Note}}
 		if o.ExecutedUnknown {
 			c.Note.Did = deadletter.DidRequeueUnknown
 		}

@@ -96,7 +96,7 @@ func (p *Proxy) retire(ctx context.Context, n int, keep deadletter.Keep) error {
 		}
 		now := time.Now()
 		_, err := p.Store.Advance(ctx, rec.ID, rec.State, idempotency.StateFailed, idempotency.Change{
-			Now: now, Reason: deadletter.ReasonRetention, TTL: p.Settings().KeyTTL,
+			Now: now, Version: rec.Version, Reason: deadletter.ReasonRetention, TTL: p.Settings().KeyTTL,
 			Note: &idempotency.Note{At: now, By: "retryproxy", Did: deadletter.DidDrop, Text: "there were more dead letters than dead_letters.max"},
 		})
 		switch {

@@ -14,6 +14,7 @@ import (
 var advanceTests = []test{
 	{"every transition of the table works, all others do not", everyTransition},
 	{"a record in another state is a conflict", otherStateConflicts},
+	{"a record that was moved since it was read is a conflict", movedConflicts},
 	{"only the owner moves a running or waiting record, ID-11", onlyOwner},
 	{"a woken record has its new owner", wokenHasOwner},
 	{"of many movers one succeeds", oneMoverSucceeds},
@@ -55,6 +56,21 @@ func otherStateConflicts(b *bench) {
 	b.refuse(order, idempotency.StateRunning, idempotency.StateFailed, change("call-1", start), idempotency.ErrConflict)
 	b.refuse(order, idempotency.StateInDoubt, idempotency.StateFailed, change("call-1", start), idempotency.ErrConflict)
 	b.same("record after a conflict", b.get(order, start), before)
+}
+
+func movedConflicts(b *bench) {
+	dead := idempotency.StateDead
+	b.reach(claim(order, "call-1"), dead, classify.ExecutedNo)
+	found, _, err := b.store.List(b.Context(), idempotency.Query{KeyHash: idempotency.KeyHash(order.Key)})
+	read := b.get(order, start)
+	if err != nil || b.store.Durable() && (len(found) != 1 || found[0].Version != read.Version) {
+		b.Fatalf("List = %+v, %v, want the record with version %d", found, err, read.Version)
+	}
+	ch := change("", start.Add(time.Second))
+	ch.Version = read.Version
+	rec := b.advance(order, dead, dead, ch)
+	b.refuse(order, dead, idempotency.StateFailed, ch, idempotency.ErrConflict)
+	b.same("record after a conflict", b.get(order, start), rec)
 }
 
 func onlyOwner(b *bench) {
