@@ -85,8 +85,8 @@ func failLetter(w http.ResponseWriter, err error) {
 
 // letterQuery reads conditions from a query, and what else it may hold: own gets
 // each value by its name and says whether it is known.
-func letterQuery(q url.Values, own func(name, value string) (known bool, err error)) (f deadletter.Filter, err error) {
-	now := time.Now()
+func (s *server) letterQuery(q url.Values, own func(name, value string) (known bool, err error)) (f deadletter.Filter, err error) {
+	now := s.now()
 	for name, values := range q {
 		if len(values) > 1 {
 			return f, fmt.Errorf("%w: %s: is given %d times", deadletter.ErrInput, name, len(values))
@@ -116,7 +116,7 @@ type letterList struct {
 
 func (s *server) listLetters(w http.ResponseWriter, r *http.Request) {
 	limit, after := usualLetters, ""
-	f, err := letterQuery(r.URL.Query(), func(name, value string) (bool, error) {
+	f, err := s.letterQuery(r.URL.Query(), func(name, value string) (bool, error) {
 		switch name {
 		case "after":
 			after = value
@@ -161,7 +161,7 @@ type letterCounts struct {
 }
 
 func (s *server) countLetters(w http.ResponseWriter, r *http.Request) {
-	f, err := letterQuery(r.URL.Query(), func(string, string) (bool, error) { return false, nil })
+	f, err := s.letterQuery(r.URL.Query(), func(string, string) (bool, error) { return false, nil })
 	c := letterCounts{State: map[string]int{}, Reason: map[string]int{}, Executed: map[string]int{}, Host: map[string]int{}, Shop: map[string]int{}, TaskType: map[string]int{}, Todo: map[string]int{}}
 	if err == nil {
 		err = s.Letters.Each(r.Context(), f, func(rec *idempotency.Record) error {
@@ -281,8 +281,7 @@ func (s *server) closed(w http.ResponseWriter, r *http.Request, err error) {
 // conditions is a Filter on the wire.
 type conditions map[string]string
 
-func (c conditions) filter() (f deadletter.Filter, err error) {
-	now := time.Now()
+func (c conditions) filter(now time.Time) (f deadletter.Filter, err error) {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		if err = f.Set(name, c[name], now); err != nil {
 			return f, err
@@ -301,10 +300,10 @@ type bulkText struct {
 	deadletter.Signed
 }
 
-// order reads it. What is left out is as usual.
-func (t *bulkText) order() (o deadletter.BulkOrder, err error) {
+// order reads it, its times as of now. What is left out is as usual.
+func (t *bulkText) order(now time.Time) (o deadletter.BulkOrder, err error) {
 	o = deadletter.BulkOrder{All: t.All, Every: deadletter.UsualRate, Canary: deadletter.UsualCanary, Signed: t.Signed}
-	if o.Filter, err = t.Filter.filter(); err != nil {
+	if o.Filter, err = t.Filter.filter(now); err != nil {
 		return o, err
 	}
 	if t.Rate != "" {
@@ -323,7 +322,7 @@ func (s *server) requeueLetters(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &t) {
 		return
 	}
-	o, err := t.order()
+	o, err := t.order(s.now())
 	if err == nil && t.DryRun {
 		var p deadletter.Preview
 		if p, err = s.Letters.Preview(r.Context(), o); err == nil {
@@ -363,7 +362,7 @@ func (s *server) dropLetters(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &t) {
 		return
 	}
-	f, err := t.Filter.filter()
+	f, err := t.Filter.filter(s.now())
 	if err != nil {
 		failLetter(w, err)
 		return
@@ -387,7 +386,7 @@ const exportPause = 30 * time.Second
 // cannot be completed breaks off, so that nobody takes it for the whole.
 func (s *server) exportLetters(w http.ResponseWriter, r *http.Request) {
 	format, reveal := deadletter.JSONL, false
-	f, err := letterQuery(r.URL.Query(), func(name, value string) (known bool, err error) {
+	f, err := s.letterQuery(r.URL.Query(), func(name, value string) (known bool, err error) {
 		switch name {
 		case "format":
 			format = value

@@ -174,6 +174,8 @@ func TestLetterOrders(t *testing.T) {
 		{"resolve what", "POST", base + "/bb/resolve", `{"by":"ann","note":"seen"}`, 400, "", "executed: is missing"},
 		{"drop", "POST", base + "/bb/drop", `{"by":"ann","note":"old"}`, 200, `drop bb by "ann": "old"`, `"id": "bb"`},
 		{"drop many", "POST", base + "/drop", `{"filter":{"shop":"17"},"by":"ann","note":"old"}`, 200, `drop map[shop:17] all false by "ann": "old"`, `"more": true`},
+		{"drop by a date of here", "POST", base + "/drop", `{"filter":{"since":"2026-03-04"},"by":"ann","note":"old"}`, 200, `drop map[since:2026-03-04T00:00:00+08:00] all false by "ann": "old"`, ""},
+		{"bulk by a date of here", "POST", base + "/requeue", `{"filter":{"until":"2026-03-04"}}`, 202, `bulk map[until:2026-03-04T00:00:00+08:00] all false every 1s canary 1 by ""`, ""},
 		{"drop by nonsense", "POST", base + "/drop", `{"filter":{"shop":""},"by":"ann","note":"old"}`, 400, "", "shop: is empty"},
 		{"bulk", "POST", base + "/requeue", `{"filter":{"host":"a.test"},"rate":"5/s","canary":3,"by":"ann"}`, 202, `bulk map[host:a.test] all false every 200ms canary 3 by "ann"`, `"state": "running"`},
 		{"bulk as usual", "POST", base + "/requeue", `{"all":true}`, 202, `bulk map[] all true every 1s canary 1 by ""`, ""},

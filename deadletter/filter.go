@@ -2,12 +2,12 @@ package deadletter
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"retryproxy/classify"
 	"retryproxy/idempotency"
+	"retryproxy/journal"
 )
 
 // Filter says which letters are meant; an empty field means all. Set fills it.
@@ -81,9 +81,9 @@ func choose(name, value string, to *string, words ...string) error {
 }
 
 func (f *Filter) setTime(name, value string, now time.Time) error {
-	at, ok := when(value, now)
-	if !ok {
-		return wrong(name, "want a time such as 2026-03-04, \"2026-03-04 05:06\" or 2026-03-04T05:06:07Z, or an age such as 3d, 12h, 30m, not %q", value)
+	at, err := journal.ParseWhen(value, now)
+	if err != nil {
+		return wrong(name, "%v, not %q", err, value)
 	}
 	if name == "since" {
 		f.Since = at
@@ -94,33 +94,6 @@ func (f *Filter) setTime(name, value string, now time.Time) error {
 		return wrong(name, "since is not before until, so nothing is meant")
 	}
 	return nil
-}
-
-// layouts of times without a zone.
-var layouts = []string{"2006-01-02", "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05"}
-
-// when reads a time or an age.
-func when(value string, now time.Time) (time.Time, bool) {
-	if at, err := time.Parse(time.RFC3339, value); err == nil {
-		return at, true
-	}
-	for _, layout := range layouts {
-		if at, err := time.ParseInLocation(layout, value, now.Location()); err == nil {
-			return at, true
-		}
-	}
-	age, ok := parseAge(value)
-	return now.Add(-age), ok
-}
-
-// parseAge reads 3d, or what time.ParseDuration does.
-func parseAge(value string) (time.Duration, bool) {
-	if number, ok := strings.CutSuffix(value, "d"); ok {
-		days, err := strconv.ParseUint(number, 10, 16)
-		return time.Duration(days) * 24 * time.Hour, err == nil
-	}
-	d, err := time.ParseDuration(value)
-	return d, err == nil && d >= 0
 }
 
 // Values are the conditions that are set, by name, in words that Set takes
