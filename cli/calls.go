@@ -74,7 +74,7 @@ func Calls(args []string, env Env) int {
 		return env.failed(err)
 	}
 	if path := "/api/v1/calls?" + query.Encode(); *comma || *raw {
-		err = c.copyTo(env.Stdout, path)
+		err = c.stream(path, env.Stdout)
 	} else {
 		err = c.printCalls(env, path)
 	}

@@ -98,7 +98,7 @@ func dialable(addr string) string {
 
 // do sends a request and gives the body of a 2xx; an error says what the proxy said.
 func (c *client) do(method, path string, order any) ([]byte, error) {
-	res, err := c.send(method, path, order)
+	res, err := c.send(context.Background(), method, path, order)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ const mostAnswer = 64 << 20
 
 // send sends a request and gives a 2xx, whose body is to be closed; an error says
 // what the proxy said.
-func (c *client) send(method, path string, order any) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method, path string, order any) (*http.Response, error) {
 	var body io.Reader
 	if order != nil {
 		text, err := json.Marshal(order)
@@ -120,7 +120,7 @@ func (c *client) send(method, path string, order any) (*http.Response, error) {
 		}
 		body = bytes.NewReader(text)
 	}
-	req, err := http.NewRequest(method, c.base+path, body) //nolint:noctx // the client has a time-out, or the command ends with its terminal
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -142,21 +142,9 @@ func (c *client) send(method, path string, order any) (*http.Response, error) {
 	return nil, err
 }
 
-// copyTo gives the answer to a GET as it comes, however long that takes.
-func (c *client) copyTo(out io.Writer, path string) error {
-	c.http.Timeout = 0
-	res, err := c.send(http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	_, err = io.Copy(out, res.Body)
-	return err
-}
-
 // page decodes a list, and says whether there is more.
 func (c *client) page(path string, v any) (more bool, err error) {
-	res, err := c.send(http.MethodGet, path, nil)
+	res, err := c.send(context.Background(), http.MethodGet, path, nil)
 	if err != nil {
 		return false, err
 	}
@@ -213,34 +201,25 @@ func (c *client) order(method, path string, order, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// stream copies a long answer; it may take as long as something comes.
+// stream copies a long answer. It may take as long as something comes, and whoever
+// reads it may take his time.
 func (c *client) stream(path string, to io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	silence := time.AfterFunc(askFor, cancel)
 	defer silence.Stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	long := *c
+	long.http.Timeout = 0
+	res, err := long.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	long := c.http
-	long.Timeout = 0
-	res, err := long.Do(req)
-	if err != nil {
-		return c.unanswered(err)
-	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode > 299 {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-		return refusedBy(c.base, res.StatusCode, text)
-	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := res.Body.Read(buf)
 		silence.Reset(askFor)
+		n, err := res.Body.Read(buf)
+		silence.Stop()
 		if _, err := to.Write(buf[:n]); err != nil {
 			return err
 		}
