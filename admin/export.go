@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"retryproxy/attempt"
+	"retryproxy/deadletter"
 	"retryproxy/journal"
 )
 
-// mostExported bounds an export, and exportFor the time for each page of it.
+// mostExported bounds an export of calls, and exportFor how long a client may take
+// for a page of it, or a letter.
 const (
 	mostExported = 1_000_000
 	exportFor    = 30 * time.Second
@@ -76,7 +78,7 @@ func (s *server) row(c *attempt.Summary) []string {
 		strings.Join(ids, " "), strconv.FormatInt(c.Duration.Milliseconds(), 10), strconv.FormatInt(c.Bytes, 10), strings.Join(story, "; "), c.Detail,
 	}
 	for i := range row {
-		row[i] = cell(row[i])
+		row[i] = deadletter.Inert(row[i])
 	}
 	return row
 }
@@ -90,13 +92,4 @@ func (s *server) stamp(t time.Time) string {
 		t = t.In(s.Zone())
 	}
 	return t.Format("2006-01-02T15:04:05.000Z07:00")
-}
-
-// cell keeps a spreadsheet from taking what clients and upstreams sent for a
-// formula.
-func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
-		return "'" + text
-	}
-	return text
 }

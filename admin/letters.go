@@ -379,9 +379,6 @@ func (s *server) dropLetters(w http.ResponseWriter, r *http.Request) {
 	}{dropped, refused, more})
 }
 
-// exportPause is how long a client may take for one piece of an export.
-const exportPause = 30 * time.Second
-
 // exportLetters writes all letters, the oldest first, as JSON lines or CSV. One that
 // cannot be completed breaks off, so that nobody takes it for the whole.
 func (s *server) exportLetters(w http.ResponseWriter, r *http.Request) {
@@ -411,7 +408,7 @@ func (s *server) exportLetters(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	err = s.Letters.Each(r.Context(), f, func(rec *idempotency.Record) error {
-		_ = control.SetWriteDeadline(time.Now().Add(exportPause)) // a recorder of tests has none
+		_ = control.SetWriteDeadline(time.Now().Add(exportFor)) // a recorder of tests has none
 		return s.exportLetter(r.Context(), e, rec, reveal)
 	})
 	if err == nil {

@@ -65,7 +65,7 @@ func row(v *View) []string {
 	}
 	cells = append(cells, requestCells(v.Request)...)
 	for i := range cells {
-		cells[i] = inert(cells[i])
+		cells[i] = Inert(cells[i])
 	}
 	return cells
 }
@@ -91,9 +91,9 @@ func requestCells(r *RequestView) []string {
 	return []string{r.URL, body}
 }
 
-// inert keeps a spreadsheet from taking a cell for a formula, and a terminal from
+// Inert keeps a spreadsheet from taking a cell for a formula, and a terminal from
 // being steered: clients and upstreams chose some of the texts.
-func inert(cell string) string {
+func Inert(cell string) string {
 	formula := cell != "-" && strings.IndexAny(cell, "=+-@\t\r\n") == 0
 	cell = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

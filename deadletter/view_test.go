@@ -178,10 +178,10 @@ func TestExportRevealed(t *testing.T) {
 
 func TestInert(t *testing.T) {
 	for cell, want := range map[string]string{
-		"": "", "a=b": "a=b", "-": "-", "=1": "'=1", "+1": "'+1", "-1": "'-1", "@x": "'@x", "\t=1": "' =1", "a\x1b[2J\nb": "a [2J b", "/orders": "/orders",
+		"": "", "a=b": "a=b", "-": "-", "=1": "'=1", "+1": "'+1", "-1": "'-1", "a": "a", "'": "'", "\rx": "' x", "\nx": "' x", "@x": "'@x", "\t=1": "' =1", "a\x1b[2J\nb": "a [2J b", "/orders": "/orders",
 	} {
-		if got := inert(cell); got != want {
-			t.Errorf("inert(%q) = %q, want %q", cell, got, want)
+		if got := Inert(cell); got != want {
+			t.Errorf("Inert(%q) = %q, want %q", cell, got, want)
 		}
 	}
 }
