@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"retryproxy/attempt"
 	"retryproxy/config"
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
@@ -197,7 +198,7 @@ func (r *rig) wantSettled(got reply) {
 			Answer  string
 			Notes   []deadletter.NoteView
 			Runs    []deadletter.RunView
-			History []deadletter.AttemptView
+			History []attempt.FullView
 		}
 	}
 	r.ended()

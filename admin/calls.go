@@ -42,35 +42,20 @@ type callView struct {
 	ClientID string         `json:"client_request_id,omitempty"`
 	Trace    string         `json:"traceparent,omitempty"`
 
-	Started    time.Time     `json:"started"`
-	Ended      *time.Time    `json:"ended"` // null: not yet
-	DurationMS int64         `json:"duration_ms"`
-	OverheadUS int64         `json:"overhead_us,omitempty"` // our own part
-	Bytes      int64         `json:"bytes"`
-	Previous   int           `json:"previous_attempts"` // by earlier runs on the record
-	Waits      []waitView    `json:"waits,omitempty"`
-	Attempts   []attemptView `json:"attempts"`
+	Started    time.Time          `json:"started"`
+	Ended      *time.Time         `json:"ended"` // null: not yet
+	DurationMS int64              `json:"duration_ms"`
+	OverheadUS int64              `json:"overhead_us,omitempty"` // our own part
+	Bytes      int64              `json:"bytes"`
+	Previous   int                `json:"previous_attempts"` // by earlier runs on the record
+	Waits      []waitView         `json:"waits,omitempty"`
+	Attempts   []attempt.FullView `json:"attempts"`
 }
 
 // waitView is one wait that ended.
 type waitView struct {
 	Cause      string `json:"cause"`
 	DurationMS int64  `json:"duration_ms"`
-}
-
-// attemptView is an attempt as in a problem document, and what an operator
-// wants to know beyond it.
-type attemptView struct {
-	attempt.View
-	Cause        string `json:"cause,omitempty"` // of the wait before it
-	Host         string `json:"host"`
-	Egress       string `json:"egress,omitempty"` // the proxy it went through
-	RetryCount   int    `json:"retry_count"`
-	Basis        string `json:"basis,omitempty"` // why a repeat is safe
-	Executed     string `json:"executed"`
-	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
-	Reused       bool   `json:"reused,omitempty"`
-	UpstreamID   string `json:"upstream_request_id,omitempty"`
 }
 
 // viewCall turns a summary into what is shown.
@@ -81,24 +66,13 @@ func viewCall(s *attempt.Summary) callView {
 		Labels: s.Labels, User: s.User, Client: s.Client, Method: s.Method, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		KeyHash: s.KeyHash, ClientID: s.ClientID, Trace: s.Trace,
 		Started: s.Started, Ended: timeOrNull(s.Ended), DurationMS: s.Duration.Milliseconds(), OverheadUS: s.Overhead.Microseconds(),
-		Bytes: s.Bytes, Previous: s.Previous, Attempts: make([]attemptView, len(s.Attempts)),
+		Bytes: s.Bytes, Previous: s.Previous, Attempts: s.Attempts.FullViews(),
 	}
 	v.NextAt = timeOrNull(s.NextAt)
 	for _, w := range s.Waits {
 		v.Waits = append(v.Waits, waitView{w.Cause, w.For.Milliseconds()})
 	}
-	for i := range s.Attempts {
-		v.Attempts[i] = viewAttempt(&s.Attempts[i])
-	}
 	return v
-}
-
-func viewAttempt(a *attempt.Attempt) attemptView {
-	return attemptView{
-		View: a.View(), Cause: a.Cause, Host: a.Host, Egress: a.Egress, RetryCount: a.Count, Basis: string(a.Verdict.Basis),
-		Executed: a.Verdict.Executed.String(), RetryAfterMS: a.Verdict.RetryAfter.Milliseconds(),
-		Reused: a.Reused, UpstreamID: a.UpstreamID,
-	}
 }
 
 // listCalls shows calls in progress first, then those that ended, each part newest
@@ -223,7 +197,7 @@ type recordView struct {
 
 	Keyless bool                  `json:"keyless,omitempty"`
 	Answer  string                `json:"answer,omitempty"` // done: kept, not_kept, unknown (a person settled it)
-	History []attemptView         `json:"history,omitempty"`
+	History []attempt.FullView    `json:"history,omitempty"`
 	Runs    []deadletter.RunView  `json:"runs,omitempty"`
 	Notes   []deadletter.NoteView `json:"notes,omitempty"`
 }
@@ -243,16 +217,12 @@ func answerOf(r *idempotency.Record) string {
 
 func viewRecord(r *idempotency.Record) recordView {
 	letter := deadletter.NewView(r)
-	v := recordView{
+	return recordView{
 		State: r.State.String(), Reason: r.Reason, Owner: r.Owner, Receipt: r.Receipt, Shop: r.Labels.Shop, Policy: r.Policy,
 		Executed: r.Executed.String(), Attempts: r.Attempts, Created: r.Created, Updated: r.Updated,
 		NextAt: timeOrNull(r.NextAt), Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
-		Keyless: r.Keyless, Answer: answerOf(r), Runs: letter.Runs, Notes: letter.Notes,
+		Keyless: r.Keyless, Answer: answerOf(r), History: letter.Attempts, Runs: letter.Runs, Notes: letter.Notes,
 	}
-	for i := range r.History {
-		v.History = append(v.History, viewAttempt(&r.History[i]))
-	}
-	return v
 }
 
 func timeOrNull(t time.Time) *time.Time {

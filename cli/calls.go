@@ -40,19 +40,7 @@ type call struct {
 }
 
 // tried is one attempt of a call.
-type tried struct {
-	N                     int
-	Started               time.Time
-	DurationMS            int64 `json:"duration_ms"`
-	Class, Reason, Detail string
-	Status                int
-	DelayMS               int64 `json:"delay_ms"`
-	Cause, Host, Basis    string
-	Egress                string
-	Executed              string
-	RetryAfterMS          int64  `json:"retry_after_ms"`
-	UpstreamID            string `json:"upstream_request_id"`
-}
+type tried attempt.FullView
 
 // Calls lists calls of a running proxy: those in progress, and those of its history.
 func Calls(args []string, env Env) int {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"retryproxy/attempt"
 	"retryproxy/deadletter"
 )
 
@@ -132,24 +133,15 @@ func tellRuns(w io.Writer, v *deadletter.View) {
 	tellAttempts(w, rest)
 }
 
-func tellAttempts(w io.Writer, made []deadletter.AttemptView) {
+func tellAttempts(w io.Writer, made []attempt.FullView) {
 	list := make([]tried, len(made))
 	for i := range made {
-		a := &made[i]
-		list[i] = tried{
-			N: a.N, Started: a.Started, DurationMS: a.DurationMS, Class: a.Class, Reason: a.Reason, Detail: a.Detail, Status: a.Status,
-			DelayMS: a.DelayMS, Cause: a.Cause, Host: a.Host, Basis: a.Basis, Egress: a.Egress, Executed: a.Executed,
-		}
+		list[i] = tried(made[i])
 	}
-	at := 0
 	for len(list) > 0 {
 		n := alike(list)
-		fmt.Fprintf(w, "  %s    %s", list[0].Started.Local().Format(time.DateTime), sentence(list[:n]))
-		if id := made[at].UpstreamID; id != "" && n == 1 {
-			fmt.Fprintf(w, " The upstream calls it %s.", id)
-		}
-		fmt.Fprintln(w)
-		list, at = list[n:], at+n
+		fmt.Fprintf(w, "  %s    %s\n", list[0].Started.Local().Format(time.DateTime), sentence(list[:n]))
+		list = list[n:]
 	}
 }
 

@@ -206,7 +206,7 @@ func TestLetterCommands(t *testing.T) {
 		{"ls by nonsense", []string{"ls", "-since", "yesterday"}, Usage, "", nil, "since: want a time"},
 		{"show", []string{"show", "e1"}, OK, "", []string{
 			"Dead letter e1: POST a.test:80/orders", "Given up " + began.Add(3*time.Second).Local().Format(time.DateTime), "attempts_exhausted", "Executed: no.",
-			"The client asked as its bot-7 (call c1).", "Attempt 1 went to a.test:80 and brought status 503", "The upstream calls it u-1.",
+			"The client asked as its bot-7 (call c1).", "Attempt 1 went to a.test:80 and brought status 503", "Upstream request id u-1.",
 			"It was requeued (call c2).", "Attempt 2, after 2s of backoff,", "ann: requeued. the shop is ?[2Jback", "The last answer was 503 Service Unavailable with 6 bytes.",
 			"It is tried again by itself at", "It is removed at", "What to do: Nothing was executed", "retryproxy deadletters requeue -admin ADMIN e1\n", "drop -admin ADMIN e1 -by NAME",
 		}, ""},

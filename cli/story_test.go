@@ -30,7 +30,10 @@ func after(d time.Duration) *time.Time {
 
 // try is an attempt so long after noon.
 func try(n int, d time.Duration, status int, id string) tried {
-	a := tried{N: n, Started: noon.Add(d), DurationMS: 12, Host: "gw.test:443", Status: status, Reason: fmt.Sprint("status_", status), Class: "success", UpstreamID: id}
+	a := tried{
+		View: attempt.View{N: n, Started: noon.Add(d), DurationMS: 12, Status: status, Reason: fmt.Sprint("status_", status), Class: "success"},
+		Host: "gw.test:443", UpstreamID: id,
+	}
 	if status >= 500 {
 		a.Class, a.Basis = "transient", "key"
 	}

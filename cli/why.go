@@ -240,6 +240,7 @@ func (a *tried) meaning() string {
 func alike(list []tried) int {
 	what := func(t tried) tried {
 		t.N, t.Started, t.DurationMS, t.DelayMS, t.Cause, t.UpstreamID = 0, time.Time{}, 0, 0, "", ""
+		t.RetryCount, t.Reused = 0, false
 		return t
 	}
 	n := 1

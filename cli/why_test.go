@@ -4,13 +4,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"retryproxy/attempt"
 )
 
 func TestAttemptsThatAreAlike(t *testing.T) {
-	first := tried{N: 1, Class: "transient", Reason: "status_503", Status: 503, Host: "a.test:80", Basis: "method", DurationMS: 2}
+	first := tried{View: attempt.View{N: 1, Class: "transient", Reason: "status_503", Status: 503, DurationMS: 2}, Host: "a.test:80", Basis: "method"}
 	next := func(n int, delay int64, cause string) tried {
 		a := first
 		a.N, a.Started, a.DelayMS, a.Cause = n, time.Unix(int64(n), 0), delay, cause
+		a.RetryCount, a.Reused = n-1, true
 		return a
 	}
 	other := next(3, 4000, "backoff")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"retryproxy/attempt"
 )
 
 // Formats of an export.
@@ -51,7 +53,7 @@ var columns = []string{
 }
 
 func row(v *View) []string {
-	var last AttemptView
+	var last attempt.FullView
 	if n := len(v.Attempts); n > 0 {
 		last = v.Attempts[n-1]
 	}

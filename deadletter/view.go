@@ -36,26 +36,14 @@ type View struct {
 	NextAt  *time.Time `json:"next_at"` // when it is tried again by itself, in doubt when its key is new; null: never
 	Expires *time.Time `json:"expires"` // when it is removed; null: it is on its way
 
-	Made     int           `json:"attempts_made"` // in all; Attempts holds the first and the last ones
-	Attempts []AttemptView `json:"attempts"`
-	Runs     []RunView     `json:"runs"`
-	Notes    []NoteView    `json:"notes"`
+	Made     int                `json:"attempts_made"` // in all; Attempts holds the first and the last ones
+	Attempts []attempt.FullView `json:"attempts"`
+	Runs     []RunView          `json:"runs"`
+	Notes    []NoteView         `json:"notes"`
 
 	Status  int          `json:"last_status"` // of the last answer; 0: none came
 	Request *RequestView `json:"request,omitempty"`
 	Answer  *AnswerView  `json:"answer,omitempty"`
-}
-
-// AttemptView is an attempt as in a problem document, and what an operator wants
-// to know beyond it.
-type AttemptView struct {
-	attempt.View
-	Cause      string `json:"cause,omitempty"` // of the wait before it
-	Host       string `json:"host"`
-	Egress     string `json:"egress,omitempty"`
-	Basis      string `json:"basis,omitempty"` // why a repeat is safe
-	Executed   string `json:"executed"`
-	UpstreamID string `json:"upstream_request_id,omitempty"`
 }
 
 // RunView is what one request, requeue or redrive bought.
@@ -116,19 +104,12 @@ func NewView(rec *idempotency.Record) View {
 		ID: rec.Receipt, State: rec.State.String(), Since: since(rec), Reason: rec.Reason, Executed: rec.Executed.String(),
 		Labels: rec.Labels, Policy: rec.Policy, Tenant: rec.Tenant, Keyless: rec.Keyless, Honoured: rec.Honoured,
 		Method: rec.Method, Host: rec.Host, Path: rec.Path, NextAt: date(rec.NextAt), Expires: date(rec.Expires),
-		Made: rec.Attempts, Attempts: make([]AttemptView, len(rec.History)), Runs: make([]RunView, len(rec.Runs)), Notes: make([]NoteView, len(rec.Notes)),
+		Made: rec.Attempts, Attempts: rec.History.FullViews(), Runs: make([]RunView, len(rec.Runs)), Notes: make([]NoteView, len(rec.Notes)),
 		Status: rec.History.Last().Status,
 	}
 	v.Todo, v.Advice = Advise(rec)
 	if !rec.Keyless {
 		v.KeyHash = idempotency.KeyHash(rec.Key)
-	}
-	for i := range rec.History {
-		a := &rec.History[i]
-		v.Attempts[i] = AttemptView{
-			View: a.View(), Cause: a.Cause, Host: a.Host, Egress: a.Egress, Basis: string(a.Verdict.Basis),
-			Executed: a.Verdict.Executed.String(), UpstreamID: a.UpstreamID,
-		}
 	}
 	for i, r := range rec.Runs {
 		v.Runs[i] = RunView{r.CallID, r.ClientID, kindName(r.Kind), r.Started, date(r.Ended), r.First, r.Reason}
