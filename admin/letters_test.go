@@ -156,6 +156,7 @@ func TestLetterOrders(t *testing.T) {
 	}{
 		{"list", "GET", base + "?limit=5&after=x", "", 200, `list after "x" limit 5`, `"next": ""`},
 		{"list one", "GET", base + "?limit=1", "", 200, "", `"next": "more"`},
+		{"list all at once", "GET", base + "?limit=5000", "", 200, `list after "" limit 1000`, ""},
 		{"list by condition", "GET", base + "?state=dead&since=99999d", "", 400, "", "since: want"},
 		{"list some", "GET", base + "?state=dead", "", 200, `list after "" limit 100`, `"id": "bb"`},
 		{"list nothing", "GET", base + "?shop=18", "", 200, `list after "" limit 100`, `"letters": []`},

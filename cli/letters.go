@@ -52,7 +52,7 @@ func (r remote) again() string {
 func LettersList(args []string, env Env) int {
 	f := newFlags("deadletters ls", env)
 	r, which := f.remote(), f.conditions()
-	limit := f.Uint("limit", 50, "at most `n` letters")
+	limit := f.Uint("limit", 50, "at most `n` letters, up to 1000")
 	raw := f.Bool("json", false, "print the JSON of the admin API")
 	if _, code, ok := f.parse(args, 0, 0); !ok {
 		return code
@@ -97,7 +97,7 @@ func (c *client) printLetters(out io.Writer, path string, raw bool, again string
 	}
 	told := count(len(list.Letters), "letter")
 	if list.Next != "" {
-		told = "The latest " + told + ", there are more (-limit)"
+		told = "The latest " + told + ", there are more (-limit up to 1000, or deadletters export)"
 	}
 	fmt.Fprintf(out, "\n%s: %s.\n", told, todoCounts(list.Letters))
 	first := list.Letters[0]
@@ -341,7 +341,7 @@ func (c *client) dropMany(out io.Writer, which *deadletter.Filter, all bool, who
 func LettersExport(args []string, env Env) int {
 	f := newFlags("deadletters export", env)
 	r, which := f.remote(), f.conditions()
-	format := f.String("format", deadletter.JSONL, "`jsonl` (one letter a line, everything) or csv (for people, without attempts and answers)")
+	format := f.String("format", deadletter.JSONL, "`jsonl` (one letter a line, bodies up to 64 KiB) or csv (for people, without attempts and answers)")
 	reveal := f.Bool("reveal", false, "with keys, and requests and answers with what is secret in them (csv: key, address and body of the request); the proxy notes it in its log")
 	if _, code, ok := f.parse(args, 0, 0); !ok {
 		return code

@@ -201,7 +201,7 @@ func TestLetterCommands(t *testing.T) {
 		{"summary of none", []string{"summary", "-shop", "18"}, OK, "", []string{"no such dead letters\n"}, ""},
 		{"summary json", []string{"summary", "-json"}, OK, "", []string{`"by_shop": {`}, ""},
 		{"ls none", []string{"ls", "-shop", "18"}, OK, "", []string{"no such dead letters\n"}, ""},
-		{"ls of more", []string{"ls", "-limit", "1"}, OK, "", []string{"The latest 1 letter, there are more (-limit)"}, ""},
+		{"ls of more", []string{"ls", "-limit", "1"}, OK, "", []string{"The latest 1 letter, there are more (-limit up to 1000, or deadletters export)"}, ""},
 		{"ls by key", []string{"ls", "-key", "order-e2", "-json"}, OK, "", []string{`"id": "e2"`}, ""},
 		{"ls by nonsense", []string{"ls", "-since", "yesterday"}, Usage, "", nil, "since: want a time"},
 		{"show", []string{"show", "e1"}, OK, "", []string{
