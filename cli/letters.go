@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -177,6 +178,9 @@ func LettersShow(args []string, env Env) int {
 	if !ok {
 		return code
 	}
+	if err := checkID(rest); err != nil {
+		return env.failed(err)
+	}
 	path := letterPath(rest[0])
 	if *reveal {
 		path += "?reveal=1"
@@ -198,6 +202,15 @@ func LettersShow(args []string, env Env) int {
 	return OK
 }
 
+// checkID wants an id as the API gives them, which is none of the words that mean
+// something else there. No id at all is right.
+func checkID(ids []string) error {
+	if len(ids) == 1 && (ids[0] == "" || strings.Trim(ids[0], "0123456789abcdef") != "") {
+		return &usageError{fmt.Errorf("%q is no id of a letter; retryproxy deadletters ls shows them", ids[0])}
+	}
+	return nil
+}
+
 func letterPath(id string) string { return lettersPath + "/" + url.PathEscape(id) }
 
 // LettersResolve settles a letter and its key.
@@ -214,7 +227,7 @@ func LettersResolve(args []string, env Env) int {
 	if *executed == *not {
 		return env.wrong("deadletters resolve: want either -executed or -not-executed")
 	}
-	if err := unsigned(who); err != nil {
+	if err := cmp.Or(checkID(rest), unsigned(who)); err != nil {
 		return env.failed(err)
 	}
 	c, err := r.client(env)
@@ -296,7 +309,7 @@ func oneOrMany(ids []string, which *deadletter.Filter, all bool) error {
 	case len(ids) == 0 && which.Empty() && !all:
 		return &usageError{errors.New("which letters? name an id, or conditions such as -host or -since 3h, or -all")}
 	}
-	return nil
+	return checkID(ids)
 }
 
 // countDrops says what a drop would do.
