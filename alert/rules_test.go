@@ -204,6 +204,20 @@ func TestUsual(t *testing.T) {
 	quiet.want("7h spike firing " + shipGroup)
 }
 
+// What comes seldom is counted to the end of its hour, or nothing would be usual.
+func TestUsualOfAGroupThatRests(t *testing.T) {
+	r := counting("spike")
+	r.Factor, r.Count = 10, 5
+	s := newScript(t, r)
+	for range leastHours + 4 {
+		for range 20 { // in ten minutes a third of ten times the usual
+			s.event(letter("1"))
+		}
+		s.pass(time.Hour, Measured{})
+	}
+	s.want()
+}
+
 func TestUsualIsTheMeanOfADayThenFollows(t *testing.T) {
 	var u usual
 	for h := range 24 {
