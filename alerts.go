@@ -158,6 +158,7 @@ func (w watched) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.C
 // saw tells how the store did; other errors are answers, too.
 func (w watched) saw(err error, room bool) {
 	switch {
+	case errors.Is(err, context.Canceled): // nobody waited for its answer
 	case errors.Is(err, idempotency.ErrFull):
 		w.alerts().StoreFailed("store_full", err.Error())
 	case errors.Is(err, idempotency.ErrUnavailable):
