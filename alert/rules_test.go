@@ -282,6 +282,16 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 }
 
 // What flaps is told less and less often, and the last word is always true.
+func TestBreakersBeyondTheGroups(t *testing.T) {
+	s := newScript(t, breakerRule())
+	for i := range mostGroups + 1 {
+		s.event(opens("host", fmt.Sprintf("h%d.test:443", i), ""))
+	}
+	if m := s.all[len(s.all)-1]; !m.Group.Others || m.What != "a host, shop or egress proxy is cut off: only failures come back" {
+		t.Errorf("message = %+v, want a sentence about any", m)
+	}
+}
+
 func TestBreakerThatFlaps(t *testing.T) {
 	s := newScript(t, breakerRule())
 	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}
