@@ -135,7 +135,9 @@ func (a *Alert) fill(d *decoder, path string) {
 }
 
 // encode leaves out the keys that the kind does not have.
-func (a *Alert) encode() *yaml.Node { return encodeFull(reflect.ValueOf(a).Elem(), kindOf[a.On].keys...) }
+func (a *Alert) encode() *yaml.Node {
+	return encodeFull(reflect.ValueOf(a).Elem(), kindOf[a.On].keys...)
+}
 
 // encode leaves out the keys that match everything.
 func (m *AlertMatch) encode() *yaml.Node {
