@@ -19,6 +19,7 @@ if HELD[was] and (how == 'adopt' and (o[4] == me or alive(o[4], now)) or how == 
 
 -- room for one more; of a tenant no more than half
 if not known then
+  if call('ZSCORE', P .. 'expires', name) then remove(name) end -- its key went by itself, and nobody has swept
   reclaim(2, now)
   if entries > 0 then
     if tonumber(call('HGET', P .. 'tenants', t) or 0) >= math.max(1, math.floor(entries / 2)) then
