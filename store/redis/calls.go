@@ -62,8 +62,8 @@ func callText(c *attempt.Summary, shift time.Duration) []byte {
 	t := told{
 		ID: loose(c.ID), KeyHash: c.KeyHash, Tenant: loose(c.Record.Tenant), Key: loose(c.Record.Key), Mode: c.Mode, Policy: c.Policy,
 		User: loose(c.User), Client: loose(c.Client), Shop: loose(c.Labels.Shop), ShopTier: loose(c.Labels.ShopTier), TaskType: loose(c.Labels.TaskType),
-		Method: loose(c.Method), Scheme: c.Scheme, Host: loose(c.Host), Path: loose(c.Path), ClientID: loose(c.ClientID), Trace: loose(c.Trace),
-		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: loose(c.Detail), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
+		Method: loose(c.Method), Scheme: c.Scheme, Host: loose(c.Host), Path: loose(journal.Clip(c.Path)), ClientID: loose(journal.Clip(c.ClientID)), Trace: loose(journal.Clip(c.Trace)),
+		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: loose(journal.Clip(c.Detail)), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
 		Started: moved(c.Started, shift).UTC(), Ended: moved(c.Ended, shift).UTC(), Duration: c.Duration, Overhead: c.Overhead, Bytes: c.Bytes, Terms: c.Terms,
 	}
 	for i := range c.Attempts {
