@@ -101,8 +101,8 @@ func (s *Store) arguments(p *put) []any {
 	}
 	c := s.closer(r.ID)
 	if p.answer == set {
-		args[21], args[22], args[23] = r.Answer.Size(), c.seal("answers.fields", fieldsText(r.Answer.Fields)), c.seal("answers.body", r.Answer.Body)
-		args[25] = c.key()
+		args[21], args[22], args[23] = r.Answer.Size(), c.Seal("answers.fields", fieldsText(r.Answer.Fields)), c.Seal("answers.body", r.Answer.Body)
+		args[25] = c.KeyID()
 	}
 	if p.request == set {
 		args = append(args, requestFields(p.asked, c)...)

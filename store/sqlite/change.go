@@ -220,6 +220,6 @@ func (w *writer) storeAnswer(r, old *row) (err error) {
 	}
 	r.bytes = a.Size()
 	c := w.store.closer(r.rec.ID)
-	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.bytes("answers.body", a.Body), c.key())
+	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.Seal("answers.body", a.Body), c.key())
 	return err
 }

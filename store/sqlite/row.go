@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"retryproxy/idempotency"
+	"retryproxy/store/codec"
 )
 
 // row is a record with its place in the file.
@@ -161,10 +162,10 @@ func (t *texts) times(rec *idempotency.Record) error {
 }
 
 func (t *texts) tokens(rec *idempotency.Record) (err error) {
-	if rec.State, err = token(t.state, states); err != nil {
+	if rec.State, err = codec.State(t.state); err != nil {
 		return err
 	}
-	rec.Executed, err = token(t.executed, executions)
+	rec.Executed, err = codec.Executed(t.executed)
 	return err
 }
 
@@ -200,7 +201,7 @@ func (t *texts) answer(r *row, s *Store) error {
 	return err
 }
 
-// scanRequest reads the request of a record. Errors: errSealed.
+// scanRequest reads the request of a record. Errors: codec.ErrSealed.
 func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Request, error) {
 	var q idempotency.Request
 	var fields, trailers, others string
@@ -219,8 +220,8 @@ func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Reque
 		if body {
 			o.bytes("requests.body", &q.Body)
 		}
-		if o.err != nil {
-			return nil, o.err
+		if o.Err != nil {
+			return nil, o.Err
 		}
 	}
 	if body && q.Body == nil {
@@ -241,7 +242,7 @@ func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.R
 	c := s.closer(id)
 	var body any
 	if q.Body != nil {
-		body = c.bytes("requests.body", q.Body)
+		body = c.Seal("requests.body", q.Body)
 	}
 	others := "null"
 	if len(q.Others) > 0 {
