@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -209,9 +208,8 @@ func (s *Store) remember(p *put) {
 // Advance implements idempotency.Store.
 func (s *Store) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
 	shift := s.shift()
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	rec, err := s.advance(ctx, id, from, to, movedChange(ch, shift))
 	if err != nil {
 		return idempotency.Record{}, err
@@ -333,9 +331,8 @@ func (s *Store) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Ch
 	if c.TTL == 0 {
 		c.TTL = s.bounds().TTL
 	}
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	rec, err := s.bury(ctx, &c, movedChange(ch, shift))
 	if err != nil {
 		return idempotency.Record{}, err
@@ -374,17 +371,6 @@ func (s *Store) bury(ctx context.Context, c *idempotency.Claim, ch idempotency.C
 		}
 	}
 	return nil, errBusy
-}
-
-// ownAnswer is a copy of a, or a marker when it is too large to be kept.
-func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && a.Size() > c.Bytes {
-		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
-	}
-	own := *a
-	own.Fields = a.Fields.Clone(0)
-	own.Body = bytes.Clone(a.Body)
-	return &own
 }
 
 // disowned are runs that may have begun, or been taken over, though their caller was

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -257,15 +256,4 @@ func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.R
 		c.text("requests.fields", fieldsText(q.Fields)), c.text("requests.trailers", fieldsText(q.Trailers)),
 		q.Listener, q.Client, q.User, body, c.key(),
 	}
-}
-
-// ownAnswer is a copy of a, or a marker when it is too large to be kept.
-func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && a.Size() > c.Bytes {
-		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
-	}
-	own := *a
-	own.Fields = a.Fields.Clone(0)
-	own.Body = bytes.Clone(a.Body)
-	return &own
 }
