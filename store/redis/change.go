@@ -236,7 +236,9 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 		switch {
 		case errors.Is(err, errLost):
 			s.owned.Remove(id)
-			s.unsure.Add(id, doubt{mark, from, ch.Owner})
+			if p.how != leave { // that may be asked for again
+				s.unsure.Add(id, doubt{mark, from, ch.Owner})
+			}
 			if running(to) && (p.how == adopt || !running(old.rec.State)) { // it was to become ours
 				s.disown(disownedRun{id: id, mark: mark})
 			}
@@ -246,7 +248,9 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 			return nil, err
 		case said == putOK:
 			s.remember(p)
-			s.unsure.Remove(id)
+			if p.how != leave {
+				s.unsure.Remove(id)
+			}
 			return rec, nil
 		case said == putLate:
 			return nil, errLate
