@@ -158,6 +158,7 @@ func (w watched) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.C
 // saw tells how the store did; other errors are answers, too.
 func (w watched) saw(err error, room bool) {
 	switch {
+	case errors.Is(err, context.Canceled): // nobody waited for its answer
 	case errors.Is(err, idempotency.ErrFull):
 		w.alerts().StoreFailed("store_full", err.Error())
 	case errors.Is(err, idempotency.ErrUnavailable):
@@ -168,7 +169,7 @@ func (w watched) saw(err error, room bool) {
 }
 
 const (
-	countEvery = time.Minute // how often expiring letters are letterCount
+	countEvery = time.Minute // how often expiring letters are counted
 	countFor   = 5 * time.Second
 )
 
@@ -186,12 +187,12 @@ type letterCount struct {
 
 // within says how many go within a time. What the store cannot say now is what
 // it said last.
-func (e *expiring) within(ahead time.Duration, now time.Time) alert.Expiring {
+func (e *expiring) within(ctx context.Context, ahead time.Duration, now time.Time) alert.Expiring {
 	last := e.known[ahead]
 	if now.Sub(last.at) < countEvery {
 		return last.Expiring
 	}
-	next, err := e.count(ahead)
+	next, err := e.count(ctx, ahead)
 	if err != nil {
 		return last.Expiring
 	}
@@ -203,8 +204,8 @@ func (e *expiring) within(ahead time.Duration, now time.Time) alert.Expiring {
 }
 
 // count asks for the dead letters that go within a time.
-func (e *expiring) count(ahead time.Duration) (out alert.Expiring, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), countFor)
+func (e *expiring) count(ctx context.Context, ahead time.Duration) (out alert.Expiring, err error) {
+	ctx, cancel := context.WithTimeout(ctx, countFor)
 	defer cancel()
 	out.Letters, out.First, err = e.going(ctx, ahead)
 	return out, err

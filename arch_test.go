@@ -63,6 +63,7 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
+	"bench/process": {level: 2},             // of the two programs below
 	"bench/https":   {level: 5, http: true}, // a program of its own
 	"bench/durable": {level: 5},             // likewise
 

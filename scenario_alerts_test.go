@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -159,6 +161,27 @@ func TestAlertOnStore(t *testing.T) {
 		r.wantTold(hook, "store firing", "store recovered")
 	}, patches([]string{"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, entries: 2}"},
 		[]string{"{ttl: 1h, entries: 2}", "{ttl: 1h, entries: 2}\nalerts: [{on: store, webhook: {url: 'http://hook.test/'}}]"})...)
+}
+
+// Who leaves before the store has answered says nothing of the store.
+func TestAlertOnStoreThatNobodyWaitsFor(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		hook := r.upstream("hook.test:80", answer(200, ""))
+		gone, leave := context.WithCancel(r.t.Context())
+		leave()
+		refused := 0
+		for i := range 30 { // a change that is queued before that is looked at is made
+			now := time.Now()
+			_, err := r.app.store.Begin(gone, idempotency.Claim{ID: idempotency.ID{Tenant: "t", Key: fmt.Sprint(i)}, Owner: "o", Deadline: now.Add(time.Minute), TTL: time.Hour}, now)
+			if errors.Is(err, idempotency.ErrUnavailable) {
+				refused++
+			}
+		}
+		if refused == 0 {
+			t.Error("the store took all, want some given up")
+		}
+		r.wantTold(hook)
+	}, alerting("{on: store}")...)
 }
 
 // What waits and what goes is read from the store.

@@ -23,7 +23,7 @@ type Deps struct {
 	Measure func(now time.Time) Measured
 	// Expiring counts the dead letters that will be removed within a time; it is
 	// asked as often, where a rule is about them. May be nil.
-	Expiring func(within time.Duration, now time.Time) Expiring
+	Expiring func(ctx context.Context, within time.Duration, now time.Time) Expiring
 	// Count counts what became of a message: sent, failed or dropped. May be nil.
 	Count func(rule, result string)
 	Log   *slog.Logger // nil: none
@@ -137,7 +137,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	for {
 		if a.startWorkers(ctx) {
 			ticker.Reset(tickEvery)
-			a.tick()
+			a.tick(ctx)
 		} else {
 			ticker.Stop()
 		}
@@ -162,7 +162,7 @@ func (a *Alerts) startWorkers(ctx context.Context) bool {
 	return len(a.rules.books) > 0
 }
 
-func (a *Alerts) tick() {
+func (a *Alerts) tick(ctx context.Context) {
 	var m Measured
 	now := time.Now()
 	if a.deps.Measure != nil {
@@ -171,7 +171,7 @@ func (a *Alerts) tick() {
 	if a.deps.Expiring != nil {
 		m.Expiring = map[time.Duration]Expiring{}
 		for _, within := range a.asked() {
-			m.Expiring[within] = a.deps.Expiring(within, now)
+			m.Expiring[within] = a.deps.Expiring(ctx, within, now)
 		}
 	}
 	a.tell(func(r *rules) []Message { return r.tick(&m, now) })
@@ -222,8 +222,8 @@ func (a *Alerts) Breaker(b Breaker) {
 // StoreFailed takes in that the store could not do something. reason is
 // store_unavailable or store_full.
 func (a *Alerts) StoreFailed(reason, detail string) {
-	a.trouble.Store(true)
 	a.event(&event{kind: StoreFails, detail: detail, labels: Labels{Reason: reason}})
+	a.trouble.Store(true) // last: a success that comes between would be the only one looked at
 }
 
 // StoreWorked takes in that it could; room: for a new record. It costs nothing

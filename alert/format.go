@@ -56,8 +56,8 @@ type format struct {
 // of the services: WeCom 4096 bytes of markdown, DingTalk and Feishu 20 kB a
 // request, Slack 4000 characters as it recommends.
 var formats = map[string]format{
-	"wecom":    {text: 4096, most: 20, render: weCom, join: "\n\n", wrap: weComBody, judge: codeIn("errcode", "errmsg", -1, 45009, 45033)},
-	"dingtalk": {text: 16000, most: 20, render: dingTalk, join: "\n\n---\n\n", wrap: dingTalkBody, judge: codeIn("errcode", "errmsg", -1, 130101, 410100)},
+	"wecom":    {text: 4096, most: 20, render: inLines(wide, coloured, "%s **%s**", "\n>%s: %s"), join: "\n\n", wrap: weComBody, judge: codeIn("errcode", "errmsg", -1, 45009, 45033)},
+	"dingtalk": {text: 16000, most: 20, render: inLines(wide, titles, "#### %s %s\n", "\n- %s: %s"), join: "\n\n---\n\n", wrap: dingTalkBody, judge: codeIn("errcode", "errmsg", -1, 130101, 410100)},
 	"feishu":   {text: 16000, most: 20, render: plainText(feishuSafe), join: "\n\n", wrap: feishuBody, judge: feishuAnswer},
 	"slack":    {text: 4000, most: 20, render: plainText(slackSafe), join: "\n\n", wrap: slackBody},
 	"json":     {most: 20},
@@ -105,35 +105,14 @@ func cut(s string, n int) string {
 // wide replaces what a chat program takes for markup or for a mention.
 var wide = strings.NewReplacer("<", "＜", ">", "＞", "`", "'", "[", "［", "]", "］", "*", "＊", "~", "～", "|", "｜")
 
-// colours of WeCom's markdown.
-var colours = map[State]string{Firing: "warning", Still: "warning", Recovered: "info", Alive: "comment", Test: "comment"}
-
-// weCom writes WeCom's markdown.
-func weCom(m *Message, from Sender) string {
-	var out strings.Builder
-	for i, l := range m.lines(from) {
-		value := fact(l.value, wide)
-		if i == 0 {
-			fmt.Fprintf(&out, "<font color=\"%s\">%s</font> **%s**", colours[m.State], titles[m.State], value)
-			continue
-		}
-		fmt.Fprintf(&out, "\n>%s: %s", l.key, value)
-	}
-	return out.String()
+// coloured are the titles in WeCom's markdown.
+var coloured = map[State]string{
+	Firing: colour("warning", Firing), Still: colour("warning", Still), Recovered: colour("info", Recovered),
+	Alive: colour("comment", Alive), Test: colour("comment", Test),
 }
 
-// dingTalk writes DingTalk's markdown.
-func dingTalk(m *Message, from Sender) string {
-	var out strings.Builder
-	for i, l := range m.lines(from) {
-		value := fact(l.value, wide)
-		if i == 0 {
-			fmt.Fprintf(&out, "#### %s %s\n", titles[m.State], value)
-			continue
-		}
-		fmt.Fprintf(&out, "\n- %s: %s", l.key, value)
-	}
-	return out.String()
+func colour(name string, s State) string {
+	return fmt.Sprintf("<font color=\"%s\">%s</font>", name, titles[s])
 }
 
 var (
@@ -142,20 +121,25 @@ var (
 	slackSafe  = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 )
 
-// plainText writes lines without markup.
-func plainText(safe *strings.Replacer) func(*Message, Sender) string {
+// inLines writes a headline, of title and value, then each fact, of key and value.
+func inLines(safe *strings.Replacer, titles map[State]string, headline, line string) func(*Message, Sender) string {
 	return func(m *Message, from Sender) string {
 		var out strings.Builder
 		for i, l := range m.lines(from) {
 			value := fact(l.value, safe)
 			if i == 0 {
-				fmt.Fprintf(&out, "[%s] %s", titles[m.State], value)
+				fmt.Fprintf(&out, headline, titles[m.State], value)
 				continue
 			}
-			fmt.Fprintf(&out, "\n%s: %s", l.key, value)
+			fmt.Fprintf(&out, line, l.key, value)
 		}
 		return out.String()
 	}
+}
+
+// plainText writes lines without markup.
+func plainText(safe *strings.Replacer) func(*Message, Sender) string {
+	return inLines(safe, titles, "[%s] %s", "\n%s: %s")
 }
 
 func weComBody(text, _ string, _ time.Time) envelope {

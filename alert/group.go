@@ -31,7 +31,7 @@ type group struct {
 	open   map[Labels]bool // breakers that are cut off
 	bad    bool            // the store fails, or what is measured is over its bound
 
-	first  time.Time // the oldest event of the window
+	first  time.Time // the first event since the window was empty
 	began  time.Time // of what goes on; zero: nothing does
 	ended  time.Time // firing: since when it does not go on any more
 	last   time.Time // the newest event
@@ -129,5 +129,5 @@ func (g *group) reset() { g.began, g.ended, g.total = time.Time{}, time.Time{}, 
 
 // idle says that nothing is lost when the group is forgotten.
 func (g *group) idle(r *Rule, now time.Time) bool {
-	return !g.firing && !g.bad && len(g.open) == 0 && now.Sub(g.last) >= max(r.Within, r.Quiet) && g.usual.mean < 0.01
+	return !g.firing && !g.bad && len(g.open) == 0 && now.Sub(g.last) >= max(r.Within, r.Quiet) && g.usual.count == 0 && g.usual.mean < 0.01
 }

@@ -90,7 +90,7 @@ func (b *book) counted(g *group, s State, n int, now time.Time) string {
 
 // cutOff tells of breakers.
 func cutOff(g *group, s State, now time.Time) string {
-	who := map[string]string{"host": "the host", "shop": "the shop at this host", "egress": "the egress proxy"}[g.labels.Scope]
+	who := cmp.Or(map[string]string{"host": "the host", "shop": "the shop at this host", "egress": "the egress proxy"}[g.labels.Scope], "a host, shop or egress proxy")
 	switch s {
 	case Recovered:
 		return fmt.Sprintf("%s is reached again, after %s", who, short(g.ended.Sub(g.began)))

@@ -204,6 +204,20 @@ func TestUsual(t *testing.T) {
 	quiet.want("7h spike firing " + shipGroup)
 }
 
+// What comes seldom is counted to the end of its hour, or nothing would be usual.
+func TestUsualOfAGroupThatRests(t *testing.T) {
+	r := counting("spike")
+	r.Factor, r.Count = 10, 5
+	s := newScript(t, r)
+	for range leastHours + 4 {
+		for range 20 { // in ten minutes a third of ten times the usual
+			s.event(letter("1"))
+		}
+		s.pass(time.Hour, Measured{})
+	}
+	s.want()
+}
+
 func TestUsualIsTheMeanOfADayThenFollows(t *testing.T) {
 	var u usual
 	for h := range 24 {
@@ -268,6 +282,16 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 }
 
 // What flaps is told less and less often, and the last word is always true.
+func TestBreakersBeyondTheGroups(t *testing.T) {
+	s := newScript(t, breakerRule())
+	for i := range mostGroups + 1 {
+		s.event(opens("host", fmt.Sprintf("h%d.test:443", i), ""))
+	}
+	if m := s.all[len(s.all)-1]; !m.Group.Others || m.What != "a host, shop or egress proxy is cut off: only failures come back" {
+		t.Errorf("message = %+v, want a sentence about any", m)
+	}
+}
+
 func TestBreakerThatFlaps(t *testing.T) {
 	s := newScript(t, breakerRule())
 	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -467,12 +468,50 @@ func TestStoreTrouble(t *testing.T) {
 	})
 }
 
+// A success between a failure and its rule must not count: no other one would be
+// looked at, and the alarm would never end.
+func TestStoreTroubleIsNotTakenForSeen(t *testing.T) {
+	a := New(Deps{}, Config{Rules: []Rule{{Name: "store", On: StoreFails, KeepFiringFor: time.Hour, Quiet: time.Hour}}})
+	a.mu.Lock()
+	done := make(chan struct{})
+	go func() { defer close(done); a.StoreFailed("store_full", "") }()
+	for range 10_000 { // the failure is on its way to the rules
+		runtime.Gosched()
+	}
+	if a.trouble.Load() {
+		t.Error("a success now would be taken for the end of what the rules do not know yet")
+	}
+	a.mu.Unlock()
+	<-done
+	if a.StoreWorked(true); a.View().Firing[0].Ended.IsZero() {
+		t.Error("a success after it is not seen")
+	}
+}
+
+// A store that does not answer does not hold up the end of the process.
+func TestRunEndsWhileTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Deps{Expiring: func(ctx context.Context, _ time.Duration, _ time.Time) Expiring {
+			<-ctx.Done()
+			return Expiring{}
+		}}, Config{Rules: []Rule{{Name: "going", On: Retention, Before: time.Hour, Quiet: time.Hour}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); a.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		<-done
+	})
+}
+
 func TestMeasures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		a := New(Deps{
-			Measure:  func(time.Time) Measured { return Measured{Parked: 1, OldestParked: began} },
-			Expiring: func(within time.Duration, now time.Time) Expiring { return Expiring{Letters: int(within.Hours())} },
+			Measure: func(time.Time) Measured { return Measured{Parked: 1, OldestParked: began} },
+			Expiring: func(_ context.Context, within time.Duration, _ time.Time) Expiring {
+				return Expiring{Letters: int(within.Hours())}
+			},
 		}, Config{Rules: []Rule{
 			{Name: "parked", On: Parked, OlderThan: time.Minute, Quiet: time.Hour},
 			{Name: "going", On: Retention, Before: 3 * time.Hour, Quiet: time.Hour},

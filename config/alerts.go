@@ -134,8 +134,10 @@ func (a *Alert) fill(d *decoder, path string) {
 	}
 }
 
-// encode leaves out the keys that say nothing.
-func (a *Alert) encode() *yaml.Node { return encodeFull(reflect.ValueOf(a).Elem()) }
+// encode leaves out the keys that the kind does not have.
+func (a *Alert) encode() *yaml.Node {
+	return encodeFull(reflect.ValueOf(a).Elem(), kindOf[a.On].keys...)
+}
 
 // encode leaves out the keys that match everything.
 func (m *AlertMatch) encode() *yaml.Node {
@@ -147,11 +149,12 @@ func (m *AlertMatch) encode() *yaml.Node {
 // encode leaves out the keys that say nothing.
 func (w *Webhook) encode() *yaml.Node { return encodeFull(reflect.ValueOf(w).Elem()) }
 
-// encodeFull encodes the fields of a struct that have a value.
-func encodeFull(v reflect.Value) *yaml.Node {
+// encodeFull encodes the fields of a struct that have a value, and these keys: none
+// is a value, too, where the default is another one.
+func encodeFull(v reflect.Value, keys ...string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range v.NumField() {
-		if name, _ := tagOf(v.Type().Field(i)); !v.Field(i).IsZero() {
+		if name, _ := tagOf(v.Type().Field(i)); !v.Field(i).IsZero() || slices.Contains(keys, name) {
 			n.Content = append(n.Content, text(name), encode(v.Field(i)))
 		}
 	}

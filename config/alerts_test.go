@@ -24,6 +24,7 @@ alerts:
   - {on: store}
   - {on: retention, before: 2d}
   - {on: heartbeat}
+  - {name: all-at-once, on: breaker, by: [], keep_firing_for: 0}
 `)
 	urgent := AlertMatch{Reason: Patterns{"auth_expired", "quota_exhausted", "risk_control", "signature_expired"}}
 	by, half := Names{"host", "reason", "task_type"}, 30*time.Minute
@@ -43,6 +44,7 @@ alerts:
 		{Name: "store", On: "store", KeepFiringFor: time.Minute, Quiet: half, To: all},
 		{Name: "retention", On: "retention", Before: 48 * time.Hour, Quiet: 24 * time.Hour, To: all},
 		{Name: "heartbeat", On: "heartbeat", Every: 24 * time.Hour, To: all},
+		{Name: "all-at-once", On: "breaker", Quiet: half, To: all},
 	}
 	if diff := cmp.Diff(want, c.Alerts); diff != "" {
 		t.Errorf("alerts (-want +got):\n%s", diff)

@@ -59,6 +59,7 @@ func TestWarnings(t *testing.T) {
 		{"hours in the switch", "retry_policies: []\nretries: {scopes: [{match: {hour_range: 1-2}, value: off}]}", time.UTC, 1},
 		{"UTC was asked for", "timezone: UTC", time.UTC, 0},
 		{"a store in the clear", "store: {kind: sqlite, path: /data}", shanghai, 1},
+		{"a server in the clear", "store: {kind: redis, url: 'redis://10.0.0.9:6379/0'}", shanghai, 1},
 		{"a sealed store", sealed, shanghai, 0},
 		{"more letters than there is room for", "store: {kind: sqlite, path: /data, key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}\nidempotency: {entries: 1000}", shanghai, 1},
 		{"a key for memory", "store: {key: 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='}", shanghai, 1},

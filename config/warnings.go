@@ -24,8 +24,8 @@ func (c *Config) Warnings() []string {
 		}
 	}
 	out = append(append(out, c.durableWarnings()...), c.redriveWarnings()...)
-	if c.Store.Kind == "sqlite" && c.Store.Key == "" {
-		out = append(out, "store.key: what bots send is kept in "+c.Store.Path+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
+	if c.Store.Kind != "memory" && c.Store.Key == "" {
+		out = append(out, "store.key: what bots send is kept in "+c.Store.Place()+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
 	}
 	return append(append(out, c.interceptWarnings()...), c.egressWarnings()...)
 }

@@ -55,13 +55,13 @@ func (l *lab) call(c net.Conn, in *textproto.Reader, path string) (status string
 }
 
 // loop makes calls on several connections until enough says so.
-func (l *lab) loop(p *process, n int, path, want string, enough func() bool) (calls int64, err error) {
+func (l *lab) loop(p *proxy, n int, path, want string, enough func() bool) (calls int64, err error) {
 	var group sync.WaitGroup
 	var done atomic.Int64
 	errs := make([]error, n)
 	for i := range n {
 		group.Go(func() {
-			c, err := net.Dial("tcp", p.addr)
+			c, err := net.Dial("tcp", p.Addr)
 			if err != nil {
 				errs[i] = err
 				return
@@ -111,7 +111,7 @@ func (l *lab) rateOf(name, store string) (perSecond, each float64, err error) {
 	if _, err := l.loop(p, connections, "/", "201", until(time.Now().Add(time.Second))); err != nil {
 		return 0, 0, err
 	}
-	before, err := p.cpu()
+	before, err := p.CPU()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -121,7 +121,7 @@ func (l *lab) rateOf(name, store string) (perSecond, each float64, err error) {
 		return 0, 0, err
 	}
 	took := time.Since(began)
-	after, err := p.cpu()
+	after, err := p.CPU()
 	return float64(calls) / took.Seconds(), float64((after - before).Microseconds()) / float64(calls), err
 }
 
@@ -147,14 +147,14 @@ func (l *lab) steady() error {
 }
 
 // open makes calls at a rate, whatever they take.
-func (l *lab) open(p *process, d time.Duration) (took []time.Duration, err error) {
+func (l *lab) open(p *proxy, d time.Duration) (took []time.Duration, err error) {
 	var mu sync.Mutex
 	var errs []error
 	var group sync.WaitGroup
 	due := make(chan time.Time, steadyRate*60)
 	for range connections {
 		group.Go(func() {
-			c, err := net.Dial("tcp", p.addr)
+			c, err := net.Dial("tcp", p.Addr)
 			if err == nil {
 				defer c.Close()
 			}
@@ -213,7 +213,7 @@ func (l *lab) parkedCalls() error {
 		return err
 	}
 	defer p.stop()
-	empty, err := p.memory()
+	empty, err := p.Memory()
 	if err != nil {
 		return err
 	}
@@ -225,17 +225,17 @@ func (l *lab) parkedCalls() error {
 	}
 	fmt.Fprintf(l.out, "%d calls parked in %v\n", l.parked, time.Since(began).Round(time.Millisecond))
 	time.Sleep(5 * time.Second)
-	before, err := p.cpu()
+	before, err := p.CPU()
 	if err != nil {
 		return err
 	}
 	const idle = 30 * time.Second
 	time.Sleep(idle)
-	after, err := p.cpu()
+	after, err := p.CPU()
 	if err != nil {
 		return err
 	}
-	now, err := p.memory()
+	now, err := p.Memory()
 	fmt.Fprintf(l.out, "resident %d MiB, %d MiB before; idle CPU %.2f %%\n", now>>20, empty>>20, 100*float64(after-before)/float64(idle))
 	return err
 }

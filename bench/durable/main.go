@@ -6,11 +6,14 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"retryproxy/bench/process"
 )
 
 // options are the flags.
@@ -46,7 +49,7 @@ func run(o *options) error {
 	defer os.RemoveAll(dir)
 	if o.binary == "" {
 		o.binary = filepath.Join(dir, "retryproxy")
-		if err := build(o.binary); err != nil {
+		if err := process.Build(context.Background(), o.binary); err != nil {
 			return err
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"retryproxy/bench/process"
 )
 
 // product is the name of the proxy that is measured.
@@ -63,7 +64,7 @@ func (l *lab) start(ctx context.Context) error {
 // close ends all processes and removes the files.
 func (l *lab) close() {
 	for _, p := range l.peers {
-		p.stop()
+		p.Stop()
 	}
 	if l.up != nil {
 		l.up.close()
@@ -76,12 +77,12 @@ func (l *lab) startBare(ctx context.Context, role string) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddress()
+	addr, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	return l.add(startPeer(ctx, l.dir, role, addr,
-		self, "-role", role, "-bare-listen", addr, "-bare-open", l.up.target(), "-bare-dir", l.dir))
+	return l.add(ctx, role, addr,
+		self, "-role", role, "-bare-listen", addr, "-bare-open", l.up.target(), "-bare-dir", l.dir)
 }
 
 // configText is all defaults but for what the bench must name. The log, a line
@@ -95,11 +96,11 @@ destinations: {connect_ports: [%s, %s]}
 func (l *lab) startProduct(ctx context.Context) (*peer, error) {
 	if l.binary == "" {
 		l.binary = filepath.Join(l.dir, product)
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", l.binary, ".").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build: %w\n%s", err, out)
+		if err := process.Build(ctx, l.binary); err != nil {
+			return nil, err
 		}
 	}
-	addr, err := freeAddress()
+	addr, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +109,17 @@ func (l *lab) startProduct(ctx context.Context) (*peer, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	return l.add(startPeer(ctx, l.dir, product, addr, l.binary, "serve", "-f", file, "-data", filepath.Join(l.dir, "data")))
+	return l.add(ctx, product, addr, l.binary, "serve", "-f", file, "-data", filepath.Join(l.dir, "data"))
 }
 
-// add notes a process, also one that did not come up, so that it is ended.
-func (l *lab) add(p *peer, err error) (*peer, error) {
-	if p != nil {
-		l.peers = append(l.peers, p)
+// add starts a process on core 0.
+func (l *lab) add(ctx context.Context, name, addr string, command ...string) (*peer, error) {
+	p, err := process.Start(ctx, filepath.Join(l.dir, name+".log"), addr, command...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return p, err
+	l.peers = append(l.peers, &peer{Process: p, name: name})
+	return l.peers[len(l.peers)-1], nil
 }
 
 // opens says whether a workload is to be run for which tunnels are opened.
@@ -156,7 +159,7 @@ func (l *lab) measure(ctx context.Context, w workload, p *peer) (s sample, err e
 	if err := pause(ended, l.warmUp); err != nil {
 		return s, err
 	}
-	cpu, err := p.cpu()
+	cpu, err := p.CPU()
 	if err != nil {
 		return s, err
 	}
@@ -165,7 +168,7 @@ func (l *lab) measure(ctx context.Context, w workload, p *peer) (s sample, err e
 		return s, err
 	}
 	s.done, s.elapsed = l.done.Load()-done, time.Since(began)
-	after, err := p.cpu()
+	after, err := p.CPU()
 	s.cpu = after - cpu
 	stop()
 	if gone := <-ended; err == nil {

@@ -23,7 +23,7 @@ var content = strings.Repeat("x", 1<<10)
 
 // dialTunnel opens a tunnel; it is closed when ctx ends.
 func dialTunnel(ctx context.Context, p *peer, target string) (net.Conn, error) {
-	c, err := net.Dial("tcp", p.addr)
+	c, err := net.Dial("tcp", p.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func callInside(ctx context.Context, l *lab, p *peer, request func() string) err
 // h2Load is GET over one HTTP/2 connection.
 func h2Load(ctx context.Context, l *lab, p *peer) error {
 	t := &http.Transport{
-		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: p.addr}),
+		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: p.Addr}),
 		TLSClientConfig: &tls.Config{RootCAs: p.roots}, ForceAttemptHTTP2: true, DisableCompression: true,
 	}
 	defer t.CloseIdleConnections()

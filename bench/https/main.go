@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"runtime"
 	"time"
+
+	"retryproxy/bench/process"
 )
 
 // options are the flags.
@@ -59,7 +61,7 @@ func run(ctx context.Context, o options) error {
 	if o.role != "" {
 		return serveBare(o.role, o.bare)
 	}
-	if err := pin(os.Getpid(), runtime.NumCPU()-1); err != nil {
+	if err := process.Pin(os.Getpid(), runtime.NumCPU()-1); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(1)

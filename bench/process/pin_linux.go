@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin keeps the threads of a process on one core. Threads made later inherit it
+// Pin keeps the threads of a process on one core. Threads made later inherit it
 // from those that make them; the second look finds the ones made meanwhile.
-func pin(pid, cpu int) error {
+func Pin(pid, cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
 	for range 2 {
