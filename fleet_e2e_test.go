@@ -322,31 +322,39 @@ func awaitRecords(t *testing.T, redis *redistest.Server, want int64, states ...s
 	}
 }
 
-// One that ends in order hands its calls over at once: nobody waits for a lease.
-func TestE2EFleetHandsOver(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	a, b := replica(t, redis), replica(t, redis)
-	var seen atomic.Int64
-	entered := make(chan struct{}, 8)
+// ordersOfABusyShop has a replica order once, at a shop that asks the first time for
+// some seconds, and returns when it was asked.
+func ordersOfABusyShop(t *testing.T, a *process, seconds string) (url string, seen *atomic.Int64, got <-chan answered) {
+	t.Helper()
+	seen = new(atomic.Int64)
+	entered := make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		if seen.Add(1) == 1 {
-			w.Header().Set("Retry-After", "2")
+			w.Header().Set("Retry-After", seconds)
 			w.WriteHeader(http.StatusServiceUnavailable)
-			entered <- struct{}{}
+			close(entered)
 			return
 		}
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, "receipt")
 	}))
 	t.Cleanup(up.Close)
-	got := make(chan answered, 1)
+	first := make(chan answered, 1)
 	go func() {
-		first, _ := a.order(up.URL, "k", "x")
-		got <- first
+		answer, _ := a.order(up.URL, "k", "x")
+		first <- answer
 	}()
 	<-entered
+	return up.URL, seen, first
+}
+
+// One that ends in order hands its calls over at once: nobody waits for a lease.
+func TestE2EFleetHandsOver(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	a, b := replica(t, redis), replica(t, redis)
+	up, seen, got := ordersOfABusyShop(t, a, "2")
 	began := time.Now()
 	a.cmd.Process.Signal(syscall.SIGTERM)
 	if first := <-got; first.header.Get("X-Retry-Reason") != "parked" {
@@ -355,7 +363,7 @@ func TestE2EFleetHandsOver(t *testing.T) {
 	if code := a.exit(); code != 0 {
 		t.Errorf("exit code = %d; log: %s", code, a.stderr)
 	}
-	if last := b.insist(up.URL, "k", takeover); last.status != 201 || last.body != "receipt" || seen.Load() != 2 {
+	if last := b.insist(up, "k", takeover); last.status != 201 || last.body != "receipt" || seen.Load() != 2 {
 		t.Errorf("the other one answers %d %q after %d requests, want 201 and 2", last.status, last.body, seen.Load())
 	}
 	if d := time.Since(began); d > 10*time.Second {
@@ -398,36 +406,17 @@ func TestE2EFrozenReplicaSendsNothing(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := replica(t, redis), replica(t, redis)
-	var seen atomic.Int64
-	entered := make(chan struct{}, 8)
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		if seen.Add(1) == 1 {
-			w.Header().Set("Retry-After", "3")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			entered <- struct{}{}
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, "receipt")
-	}))
-	t.Cleanup(up.Close)
-	got := make(chan answered, 1)
-	go func() {
-		first, _ := a.order(up.URL, "k", "x")
-		got <- first
-	}()
-	<-entered
+	up, seen, got := ordersOfABusyShop(t, a, "3")
 	awaitRecords(t, redis, 1, "waiting")
 	a.cmd.Process.Signal(syscall.SIGSTOP)
-	if last := b.insist(up.URL, "k", takeover); last.status != 201 || last.body != "receipt" || seen.Load() != 2 {
+	if last := b.insist(up, "k", takeover); last.status != 201 || last.body != "receipt" || seen.Load() != 2 {
 		t.Errorf("the other one answers %d %q after %d requests, want 201 and 2; log: %s", last.status, last.body, seen.Load(), b.stderr)
 	}
 	a.cmd.Process.Signal(syscall.SIGCONT)
 	if first := <-got; first.status == 201 && first.body != "receipt" || seen.Load() != 2 {
 		t.Errorf("the frozen one answers %d %q, after %d requests, want no further request", first.status, first.body, seen.Load())
 	}
-	if again, err := a.order(up.URL, "k", "x"); err != nil || again.status != 201 || again.header.Get("Idempotency-Replayed") != "true" {
+	if again, err := a.order(up, "k", "x"); err != nil || again.status != 201 || again.header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("and then %d %q, %v, want the replay", again.status, again.body, err)
 	}
 }

@@ -428,21 +428,33 @@ func TestShutdownParksJoinersToo(t *testing.T) {
 	}, patches(plain, []string{"deadline: 6s", "deadline: 40s"})...)
 }
 
+// trickling is an answer without an end: a piece each second, as long as it is read.
+type trickling struct {
+	step  step
+	sent  int           // pieces; to be read by others after ended
+	ended chan struct{} // closed: nobody reads it any more
+}
+
+func trickle(kind, piece string, most int) *trickling {
+	k := &trickling{ended: make(chan struct{})}
+	k.step = func(_ *scripted, c net.Conn, _ *request) bool {
+		defer close(k.ended)
+		_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: "+kind+"\r\n\r\n")
+		for ; err == nil && k.sent < most; k.sent++ {
+			_, err = io.WriteString(c, piece)
+			time.Sleep(time.Second)
+		}
+		return false
+	}
+	return k
+}
+
 // Of a stream there is no end to wait for: a call without a client ends with its
 // header.
 func TestRestartDoesNotReadStreams(t *testing.T) {
 	blackouts(t, func(r *rig, o *blackout) {
-		var sent int
-		ended := make(chan struct{})
-		u := r.upstream("u1.test:80", waits503, func(_ *scripted, c net.Conn, _ *request) bool {
-			defer close(ended)
-			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-			for ; err == nil && sent < 1000; sent++ {
-				_, err = io.WriteString(c, "data: x\n\n")
-				time.Sleep(time.Second)
-			}
-			return false
-		})
+		stream := trickle("text/event-stream", "data: x\n\n", 1000)
+		u := r.upstream("u1.test:80", waits503, stream.step)
 		r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
 		rest(time.Second)
 		o.stop()
@@ -454,12 +466,12 @@ func TestRestartDoesNotReadStreams(t *testing.T) {
 		}
 		rest(time.Minute)
 		select {
-		case <-ended:
+		case <-stream.ended:
 		default:
-			t.Errorf("the stream is still being read after %d events", sent)
+			t.Errorf("the stream is still being read after %d events", stream.sent)
 		}
-		if sent > 3 {
-			t.Errorf("events sent = %d, want the stream to be cut at once", sent)
+		if stream.sent > 3 {
+			t.Errorf("events sent = %d, want the stream to be cut at once", stream.sent)
 		}
 		got := r.post("http://u1.test/", "b", keyed)
 		r.want(got, 409, u, 2)
@@ -760,22 +772,15 @@ func TestRestartSendsTheSameRequest(t *testing.T) {
 // ever for nobody: a marker is left of it.
 func TestRestartDoesNotReadEndlessAnswers(t *testing.T) {
 	blackouts(t, func(r *rig, o *blackout) {
-		sent := 0
-		r.upstream("u1.test:80", waits503, func(_ *scripted, c net.Conn, _ *request) bool {
-			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n")
-			for ; err == nil && sent < 10000; sent++ {
-				_, err = io.WriteString(c, "{}\n")
-				time.Sleep(time.Second)
-			}
-			return false
-		})
+		lines := trickle("application/x-ndjson", "{}\n", 10000)
+		r.upstream("u1.test:80", waits503, lines.step)
 		r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
 		rest(time.Second)
 		o.stop()
 		o.start()
 		rest(2 * time.Minute)
 		if s := r.record("k").State; s == idempotency.StateRunning {
-			t.Errorf("after two minutes the record is %v, %d lines read", s, sent)
+			t.Errorf("after two minutes the record is %v, %d lines read", s, lines.sent)
 		}
 	}, plain...)
 }

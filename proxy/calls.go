@@ -164,7 +164,7 @@ func (x *exchange) describe() {
 
 // finishHere finishes the call unless another goroutine has it.
 func (x *exchange) finishHere() {
-	if !x.handed {
+	if x.held == nil {
 		x.finish()
 	}
 }
@@ -204,8 +204,8 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 	s.Attempts, s.Previous, s.Waits = x.past, x.rec.Attempts, x.waits
 	s.Reason, s.Status, s.Bytes = x.outcome.decision.Reason, x.outcome.status, x.outcome.bytes
 	s.Executed, s.Result, s.Detail = x.executed(), x.result(), x.past.Last().Detail
-	if x.letGoWith != 0 {
-		s.Status, s.Bytes = x.letGoWith, 0
+	if x.held != nil && !x.held.Keep() { // it was let go
+		s.Status, s.Bytes = x.policy.OnPark, 0
 	}
 	if r := x.outcome.refusal; r != nil {
 		s.Detail = r.detail

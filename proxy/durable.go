@@ -26,7 +26,7 @@ func (x *exchange) lasts() bool {
 // of, settled, so that no change of the configuration sends it elsewhere. nil
 // where it cannot be sent again.
 func (x *exchange) keptRequest() (*idempotency.Request, error) {
-	if !x.p.Store.Durable() || x.upgrade() != "" || x.body.stream != nil {
+	if !x.p.durable || x.upgrade() != "" || x.body.stream != nil {
 		return nil, nil
 	}
 	body, err := x.body.whole()
@@ -213,11 +213,11 @@ func (x *exchange) parkedFor(now time.Time) time.Duration {
 }
 
 // parkFor is how long the call may still be parked; 0: not at all.
-func (x *exchange) parkFor() time.Duration {
+func (x *exchange) parkFor(now time.Time) time.Duration {
 	if !x.lasting {
 		return 0
 	}
-	return max(x.set.KeyTTL-x.parkedFor(time.Now()), 0)
+	return max(x.set.KeyTTL-x.parkedFor(now), 0)
 }
 
 // detachedCall is the kept request as a call without a client.
@@ -415,12 +415,7 @@ func (x *exchange) answerGoesOn(d Decision) {
 
 // answerParked writes the answer to a client whose call goes on.
 func (x *exchange) answerParked(rec *idempotency.Record, applied string) {
-	out := x.goesOn(rec, applied)
-	body, err := io.ReadAll(out.Body)
-	if err != nil {
-		panic("bug: a document in memory: " + err.Error())
-	}
-	out.Body = io.NopCloser(bytes.NewReader(body))
+	out, body := x.goesOn(rec, applied)
 	x.settleOwn(out, body)
 	_ = x.write(out, x.policy.BodyIdleTimeout)
 }

@@ -58,8 +58,7 @@ type exchange struct {
 	rec      idempotency.Record
 	flight   *idempotency.Flight
 	patience patient                   // how long its client is held, where not to the end
-	handed   bool                      // another goroutine finishes it
-	held     *inbound.Held             // its client may be let go before the end; nil: it is held to it
+	held     *inbound.Held             // its client may be let go before the end, and another goroutine works on it; nil: neither
 	resumes  bool                      // its client was told, or has to find out, that it goes on
 	alone    bool                      // nobody hears how it ends
 	leaving  bool                      // it goes on later: parked, or the next process goes on with it
@@ -93,15 +92,13 @@ type exchange struct {
 	// What came of it.
 	outcome outcome
 
-	mu      sync.Mutex // guards what operators read: sum, live, past, grant, letGoWith
+	mu      sync.Mutex // guards what operators read: sum, live, past, grant
 	sum     *attempt.Summary
 	live    liveState
 	away    time.Duration // time that is not our own: upstream, waits, the client
 	waits   []attempt.Wait
 	started time.Time
 	begun   time.Time // the request was read: the deadline runs
-	// letGoWith is the status that the client was let go with; 0: it was not.
-	letGoWith int
 }
 
 // Serve is the whole path of a call, top to bottom.
@@ -178,11 +175,12 @@ func (x *exchange) runOn() {
 //
 //go:noinline
 func (x *exchange) turnedAway() {
-	d := refusedTurn(&x.turn)
-	if d.Reason == "shutting_down" && x.parkFor() > 0 {
-		d.At = later(x.next.At, time.Now())
+	d, now := refusedTurn(&x.turn), time.Now()
+	limit := x.parkFor(now)
+	if d.Reason == "shutting_down" && limit > 0 {
+		d.At = later(x.next.At, now)
 	}
-	x.conclude(nil, parkOr(d, x.policy, x.parkFor(), time.Now()))
+	x.conclude(nil, parkOr(d, x.policy, limit, now))
 }
 
 // round makes one attempt and acts on what the rule says of it.
@@ -509,7 +507,7 @@ func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
 		Retries: x.earlier + len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
-		Park: x.parkFor(),
+		Park: x.parkFor(now),
 	}
 }
 

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
@@ -42,7 +41,7 @@ func (x *exchange) readPatience() {
 func (x *exchange) runHeld() {
 	client, held, done := x.call, inbound.Hold(x.p.base, x.call), make(chan struct{})
 	id, until, ended := x.rec.ID, x.patience.until, false
-	x.held, x.call, x.body.call, x.handed = held, held.Call, held.Call, true
+	x.held, x.call, x.body.call = held, held.Call, held.Call
 	x.p.crew.goes(x.p.Log, func() {
 		defer close(done)
 		defer x.finish()
@@ -81,10 +80,7 @@ func (x *exchange) holdUntil(until time.Time, done <-chan struct{}, id idempoten
 
 // letGo answers a client whose call goes on. What changes meanwhile is not looked at.
 func (x *exchange) letGo(client *inbound.Call, rec *idempotency.Record) {
-	x.mu.Lock()
-	x.letGoWith = x.policy.OnPark
-	x.mu.Unlock()
-	out := x.goesOn(rec, x.patience.applied)
+	out, _ := x.goesOn(rec, x.patience.applied)
 	if x.p.drained.Load() {
 		client.KeepAlive = false
 	}
@@ -118,12 +114,11 @@ func (p *Proxy) receipt(ctx context.Context, id idempotency.ID) (rec idempotency
 // goesOn is the answer to a client whose call is not over: 202 with a receipt or,
 // with on_park 503, our own 503. Never a failure of an upstream, or it would buy
 // elsewhere. It reads nothing of the call that changes.
-func (x *exchange) goesOn(rec *idempotency.Record, applied string) *message.Response {
+func (x *exchange) goesOn(rec *idempotency.Record, applied string) (out *message.Response, body []byte) {
 	now := time.Now()
 	at := now.Add(askAgainIn(rec, now))
-	out := &message.Response{Status: x.policy.OnPark}
-	kind, body := "application/json", []byte(nil)
-	if out.Status == 202 {
+	kind := "application/json"
+	if x.policy.OnPark == 202 {
 		body = encoded(receiptView(rec, x.id))
 	} else {
 		kind, body = "application/problem+json", encoded(parkedProblem(rec, x.id))
@@ -141,12 +136,11 @@ func (x *exchange) goesOn(rec *idempotency.Record, applied string) *message.Resp
 	if rec.Receipt != "" {
 		f.Add("Location", receiptPath+rec.Receipt)
 	}
-	if applied != "" && out.Status == 202 {
+	if applied != "" && x.policy.OnPark == 202 {
 		f.Add("Preference-Applied", applied)
 	}
 	f.Add(hStatus, x.set.Instance+`; details="parked"`)
-	out.Fields, out.Length, out.Body = f, int64(len(body)), io.NopCloser(bytes.NewReader(body))
-	return out
+	return &message.Response{Status: x.policy.OnPark, Fields: f, Length: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}, body
 }
 
 // askAgainIn is when it makes sense to ask for a receipt again.
@@ -155,12 +149,4 @@ func askAgainIn(rec *idempotency.Record, now time.Time) time.Duration {
 		return rec.NextAt.Sub(now)
 	}
 	return time.Second
-}
-
-func encoded(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("bug: a document of plain values: " + err.Error())
-	}
-	return append(b, '\n')
 }

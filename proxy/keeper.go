@@ -51,7 +51,7 @@ func (k *keeper) init() {
 // Recovered tells that a host takes calls again: those that are parked for its
 // breaker are woken at once, as fast as the host takes them.
 func (p *Proxy) Recovered(host string) {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return
 	}
 	k := &p.keeper
@@ -88,7 +88,7 @@ func (k *keeper) spread(at, now time.Time) time.Time {
 // Keep wakes what is due until ctx ends or the proxy drains. Without a durable store
 // there is nothing to keep.
 func (p *Proxy) Keep(ctx context.Context) error {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return nil
 	}
 	timer := time.NewTimer(0)
@@ -164,8 +164,8 @@ func (k *keeper) sleepsUntil(t time.Time) {
 // be put off: their hosts are cut off, or there are so many that they hide others.
 // failed: the store did not take some.
 func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool, now time.Time) (passed []*idempotency.Record, failed bool) {
-	var letters sync.WaitGroup // together: each waits for its commits
-	defer letters.Wait()
+	var group sync.WaitGroup // letters go together: each waits for its commits
+	defer group.Wait()
 	for i := range due {
 		rec := &due[i]
 		if p.drained.Load() {
@@ -173,7 +173,7 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 		}
 		switch rec.State {
 		case idempotency.StateInDoubt:
-			p.outOfDoubt(ctx, rec, now)
+			group.Go(func() { p.outOfDoubt(ctx, rec, now) })
 		case idempotency.StateParked, idempotency.StateRunning, idempotency.StateWaiting:
 			woken, err := p.wake(ctx, rec, now)
 			failed = failed || err != nil
@@ -181,7 +181,7 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 				passed = append(passed, rec)
 			}
 		case idempotency.StateDead:
-			letters.Go(func() { p.redrive(ctx, rec, now) })
+			group.Go(func() { p.redrive(ctx, rec, now) })
 		}
 	}
 	return passed, failed
@@ -235,7 +235,7 @@ func (p *Proxy) wake(ctx context.Context, rec *idempotency.Record, now time.Time
 	if !p.mayWake(rec.Host, now) {
 		return false, nil
 	}
-	moved, err := p.Store.Advance(ctx, rec.ID, rec.State, p.wokenAs(rec), p.waking(rec, now))
+	moved, err := p.Store.Advance(ctx, rec.ID, rec.State, wokenAs(rec), p.waking(rec, now))
 	if err != nil {
 		p.keeper.exit(rec.Host)
 		if errors.Is(err, idempotency.ErrConflict) || errors.Is(err, idempotency.ErrNotFound) {
@@ -263,7 +263,7 @@ func (p *Proxy) mayWake(host string, now time.Time) bool {
 
 // wokenAs is the state of a call that goes on. A parked one has nothing in flight:
 // should this process end before it is sent, the next one must know.
-func (p *Proxy) wokenAs(rec *idempotency.Record) idempotency.State {
+func wokenAs(rec *idempotency.Record) idempotency.State {
 	if rec.State == idempotency.StateParked {
 		return idempotency.StateWaiting
 	}

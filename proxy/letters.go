@@ -28,7 +28,7 @@ func (p *Proxy) Letters(ctx context.Context, f deadletter.Filter, after string, 
 
 // letterQuery is the filter as the store takes it.
 func (p *Proxy) letterQuery(f *deadletter.Filter) (idempotency.Query, error) {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return idempotency.Query{}, deadletter.ErrNotKept
 	}
 	var words [][]uint64
@@ -86,7 +86,7 @@ func (p *Proxy) Letter(ctx context.Context, id string) (idempotency.Record, *ide
 
 // findLetter is Letter without the request.
 func (p *Proxy) findLetter(ctx context.Context, id string) (rec idempotency.Record, err error) {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return rec, deadletter.ErrNotKept
 	}
 	if id == "" {

@@ -228,6 +228,6 @@ func (x *exchange) ending(t *tried, d Decision) Ending {
 
 // goingOn is the answer to a client whose call goes on; at is when, zero: now.
 func (x *exchange) goingOn(at time.Time) Ending {
-	out := x.goesOn(&idempotency.Record{NextAt: at}, x.patience.applied)
+	out, _ := x.goesOn(&idempotency.Record{NextAt: at}, x.patience.applied)
 	return Ending{out.Status, out.Fields.Get(hReason), out.Fields.Get(hExecuted), out.Fields.Get(hAdvice), false}
 }

@@ -105,26 +105,13 @@ func recordAdvice(rec *idempotency.Record) string {
 	return "check"
 }
 
-// parkedDoc is our own 503 for a call that goes on.
-type parkedDoc struct {
-	Type      string         `json:"type"`
-	Title     string         `json:"title"`
-	Status    int            `json:"status"`
-	Detail    string         `json:"detail"`
-	Reason    string         `json:"reason"`
-	CallID    string         `json:"call_id"`
-	Retryable bool           `json:"retryable"`
-	Executed  string         `json:"executed"`
-	Advice    string         `json:"advice"`
-	Attempts  []attempt.View `json:"attempts"`
-}
-
-func parkedProblem(rec *idempotency.Record, callID string) parkedDoc {
+// parkedProblem is our own 503 for a call that goes on.
+func parkedProblem(rec *idempotency.Record, callID string) problemDoc {
 	detail := "the call goes on without you; ask again with the same key"
 	if rec.Reason != "" && !rec.NextAt.IsZero() {
 		detail = "the call waits (" + rec.Reason + ") and goes on at " + rec.NextAt.UTC().Format(time.RFC3339) + "; ask again with the same key"
 	}
-	return parkedDoc{"urn:retryproxy:parked", titles["parked"], 503, detail, "parked", callID, false, "maybe", "check", rec.History.Views()}
+	return problemDoc{"urn:retryproxy:parked", titles["parked"], 503, detail, "parked", callID, false, "maybe", "check", rec.History.Views()}
 }
 
 // receiptAsked is the id of the receipt that the request asks for.

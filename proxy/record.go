@@ -416,7 +416,7 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 	switch {
 	case x.doubtful() && !x.keyless:
 		x.endRecord(idempotency.StateInDoubt, last)
-	case x.p.Store.Durable() && (x.isLetter() || x.staysLetter()):
+	case x.p.durable && (x.isLetter() || x.staysLetter()):
 		x.endRecord(idempotency.StateDead, last)
 	default:
 		x.endRecord(idempotency.StateFailed, nil)
@@ -451,7 +451,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 
 // mayBury says that the call ends as a letter without a key.
 func (x *exchange) mayBury() bool {
-	return x.key == "" && !x.buried && x.mode != "connect" && x.p.Store.Durable() && x.isLetter()
+	return x.key == "" && !x.buried && x.mode != "connect" && x.p.durable && x.isLetter()
 }
 
 // lastKept is the newest complete answer of an upstream that the call still has;

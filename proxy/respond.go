@@ -279,24 +279,31 @@ func (x *exchange) problemBody(p *problem) []byte {
 	if title == "" {
 		title = "The call failed"
 	}
-	doc := struct {
-		Type      string         `json:"type"`
-		Title     string         `json:"title"`
-		Status    int            `json:"status"`
-		Detail    string         `json:"detail,omitempty"`
-		Reason    string         `json:"reason"`
-		CallID    string         `json:"call_id"`
-		Retryable bool           `json:"retryable"`
-		Executed  string         `json:"executed"`
-		Advice    string         `json:"advice"`
-		Attempts  []attempt.View `json:"attempts"`
-	}{
+	return encoded(problemDoc{
 		"urn:retryproxy:" + p.reason, title, p.status, p.detail, p.reason, x.id,
 		advice(p.reason, executed) == "repeat", executed.String(), advice(p.reason, executed), x.past.Views(),
-	}
+	})
+}
+
+// problemDoc is an answer of ours that is not a success, as JSON.
+type problemDoc struct {
+	Type      string         `json:"type"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Detail    string         `json:"detail,omitempty"`
+	Reason    string         `json:"reason"`
+	CallID    string         `json:"call_id"`
+	Retryable bool           `json:"retryable"`
+	Executed  string         `json:"executed"`
+	Advice    string         `json:"advice"`
+	Attempts  []attempt.View `json:"attempts"`
+}
+
+// encoded is a document of ours.
+func encoded(doc any) []byte {
 	b, err := json.Marshal(doc)
 	if err != nil {
-		panic("bug: a problem document of plain values: " + err.Error())
+		panic("bug: a document of plain values: " + err.Error())
 	}
 	return append(b, '\n')
 }

@@ -26,7 +26,7 @@ func (s *Settings) keep() deadletter.Keep {
 // some will go, by number or by age, until ctx ends. By their age the store removes
 // them. Without a durable store there are none.
 func (p *Proxy) Retain(ctx context.Context) error {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return nil
 	}
 	ticker := time.NewTicker(retireEvery)
@@ -120,7 +120,7 @@ func (p *Proxy) retire(ctx context.Context, n int, keep deadletter.Keep) error {
 // the first will be: for their age, and for dead_letters.max at the pace of the last
 // day (then the date may be zero: unknown). Without a durable store there are none.
 func (p *Proxy) GoingLetters(ctx context.Context, within time.Duration) (going int, first time.Time, err error) {
-	if !p.Store.Durable() {
+	if !p.durable {
 		return 0, time.Time{}, nil
 	}
 	keep, now := p.Settings().keep(), time.Now()
