@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,4 +56,20 @@ func ReplayFields(a *Answer, now time.Time) message.Fields {
 	}
 	out.Set("Age", strconv.FormatInt(age, 10))
 	return out
+}
+
+// Bounded is a copy of the answer that shares nothing with it, or a marker when its
+// body is longer than body, or all of it takes more than total bytes (0: no bound).
+// nil stays nil.
+func (a *Answer) Bounded(body int, total int64) *Answer {
+	switch {
+	case a == nil:
+		return nil
+	case !a.Kept || len(a.Body) > body || total > 0 && a.Size() > total:
+		return &Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
+	}
+	own := *a
+	own.Fields = a.Fields.Clone(0)
+	own.Body = bytes.Clone(a.Body)
+	return &own
 }

@@ -112,3 +112,36 @@ func TestReplayFields(t *testing.T) {
 		})
 	}
 }
+
+func TestBounded(t *testing.T) {
+	var none *Answer
+	if got := none.Bounded(1, 1); got != nil {
+		t.Errorf("none bounded is %v", got)
+	}
+	full := func() *Answer {
+		return &Answer{Status: 201, Reason: "Created", Stored: t0, Kept: true, Body: []byte("12345"), Fields: message.Fields{{Name: "ab", Value: "c"}}}
+	}
+	marker := &Answer{Status: 201, Reason: "Created", Stored: t0}
+	for _, tt := range []struct {
+		name  string
+		of    *Answer
+		body  int
+		total int64
+		want  *Answer
+	}{
+		{"it fits", full(), 5, 8, full()},
+		{"no bound of all", full(), 5, 0, full()},
+		{"a body that is too long", full(), 4, 8, marker},
+		{"too much with its fields", full(), 5, 7, marker},
+		{"a marker", marker, 5, 8, marker},
+		{"not kept", &Answer{Status: 201, Reason: "Created", Stored: t0, Body: []byte("1")}, 5, 8, marker},
+	} {
+		got := tt.of.Bounded(tt.body, tt.total)
+		if got.Kept {
+			tt.of.Body[0], tt.of.Fields[0].Value = 'x', "x"
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"retryproxy/attempt"
 )
@@ -53,10 +54,26 @@ var (
 	ErrCursor      = errors.New("journal: that is no place to go on from")
 )
 
+// MostText bounds what clients and upstreams can put into one text of a call that
+// a Journal keeps (detail, path, request ids), in bytes.
+const MostText = 4096
+
+// Clip cuts a text to MostText, at the end of a character.
+func Clip(text string) string {
+	if len(text) <= MostText {
+		return text
+	}
+	end := MostText
+	for end > MostText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
 // Journal keeps calls that ended. All methods are safe for concurrent use.
 type Journal interface {
-	// Note keeps calls, all or none. It does not change them, and keeps no part of
-	// them in memory. Errors: ErrUnavailable.
+	// Note keeps calls, all or none, with texts as Clip cuts them. It does not change
+	// them, and keeps no part of them in memory. Errors: ErrUnavailable.
 	Note(ctx context.Context, calls []*attempt.Summary) error
 	// Find gives calls by the time they ended, the newest first, those that ended
 	// at once by the time they were noted, and says whether there are more than the

@@ -247,3 +247,27 @@ func BenchmarkSeal(b *testing.B) {
 		})
 	}
 }
+
+func TestNote(t *testing.T) {
+	name, value := parsed(t, "a:"+text(1)).Note()
+	if name != "sealed:a" {
+		t.Errorf("the note is named %q", name)
+	}
+	for _, x := range []struct {
+		keys  *Keys
+		value string
+		held  bool
+		err   error
+	}{
+		{parsed(t, "a:"+text(1)), value, true, nil},
+		{parsed(t, "b:"+text(2)+",a:"+text(1)), value, true, nil},
+		{parsed(t, "b:"+text(1)), value, false, nil},
+		{nil, value, false, nil},
+		{parsed(t, "a:"+text(2)), value, false, ErrOtherKey},
+		{parsed(t, "a:"+text(1)), "?", false, ErrOtherKey},
+	} {
+		if held, err := x.keys.Holds(name, x.value); held != x.held || !errors.Is(err, x.err) {
+			t.Errorf("Holds = %v, %v, want %v, %v", held, err, x.held, x.err)
+		}
+	}
+}

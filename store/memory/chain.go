@@ -13,7 +13,8 @@ type chain struct {
 type kind uint8
 
 const (
-	byCause  kind = iota // Store.kept or Store.doubt
+	byAnswer kind = iota // Store.kept
+	byDoubt              // Store.doubt
 	byTenant             // tenant.ended
 	kinds
 )

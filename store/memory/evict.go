@@ -62,7 +62,8 @@ func (s *Store) putLocked(e *entry, rec idempotency.Record) {
 	size := rec.Answer.Size()
 	s.bytes += size - e.size
 	e.size = size
-	e.links[byCause].drop(byCause)
+	e.links[byAnswer].drop(byAnswer)
+	e.links[byDoubt].drop(byDoubt)
 	switch was, is := evictable(before), evictable(rec.State); {
 	case is:
 		if !was {
@@ -76,6 +77,14 @@ func (s *Store) putLocked(e *entry, rec idempotency.Record) {
 	}
 	if rec.State == idempotency.StateInDoubt {
 		s.doubt.push(e)
+		s.answeredLocked(e)
+	}
+}
+
+// answeredLocked makes the answer of an entry, if it is here, the youngest.
+func (s *Store) answeredLocked(e *entry) {
+	if e.rec.Answer != nil && e.rec.Answer.Kept {
+		s.kept.push(e)
 	}
 }
 
@@ -88,9 +97,7 @@ func evictable(state idempotency.State) bool {
 func (s *Store) usedLocked(e *entry) {
 	s.ended.Add(e.rec.ID, e)
 	e.tenant.ended.push(e)
-	if e.rec.Answer != nil && e.rec.Answer.Kept {
-		s.kept.push(e)
-	}
+	s.answeredLocked(e)
 }
 
 func (s *Store) removeLocked(e *entry) {
@@ -187,6 +194,6 @@ func (s *Store) shrinkLocked(now time.Time) {
 		e.size = 0
 		e.rec.Version++
 		e.rec.Answer = marker(e.rec.Answer)
-		e.links[byCause].drop(byCause)
+		e.links[byAnswer].drop(byAnswer)
 	}
 }

@@ -31,8 +31,8 @@ type Store struct {
 	share   int // records a tenant may hold
 	closed  bool
 	held    map[idempotency.ID]*entry              // running, waiting, parked, in_doubt: not evicted
-	ended   *simplelru.LRU[idempotency.ID, *entry] // done, free, dead: the oldest is evicted
-	kept    chain                                  // those of ended that have their answer
+	ended   *simplelru.LRU[idempotency.ID, *entry] // done, failed, dead: the oldest is evicted
+	kept    chain                                  // those that have their answer
 	doubt   chain                                  // those of held that expire
 	tenants map[string]*tenant                     // those that have a record
 	bytes   int64                                  // of answers
@@ -74,7 +74,7 @@ func (s *Store) resetLocked() {
 		panic("bug: a queue without room")
 	}
 	s.held, s.ended, s.tenants = make(map[idempotency.ID]*entry), ended, make(map[string]*tenant)
-	s.kept, s.doubt = chain{kind: byCause}, chain{kind: byCause}
+	s.kept, s.doubt = chain{kind: byAnswer}, chain{kind: byDoubt}
 	s.bytes, s.states = 0, [8]int{}
 }
 

@@ -484,3 +484,24 @@ func TestConfigureDuringCalls(t *testing.T) {
 	})
 	group.Wait()
 }
+
+// What a doubt keeps counts, and gives way like any other answer.
+func TestAnswersOfDoubtsAreBounded(t *testing.T) {
+	for _, state := range []idempotency.State{idempotency.StateInDoubt, idempotency.StateDead} {
+		t.Run(state.String(), func(t *testing.T) {
+			r := newRig(t, 100, 1000)
+			for i := range 4 {
+				r.fresh(key("a", i), start)
+				ch := idempotency.Change{Now: start, Owner: "o", Answer: &idempotency.Answer{Status: 200, Body: make([]byte, 400), Kept: true}}
+				if _, err := r.Advance(context.Background(), key("a", i), idempotency.StateRunning, state, ch); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.want(key("a", 1), "marker")
+			r.want(key("a", 2), state.String())
+			if st := r.Stats(); st.Bytes != 800 || st.Records != 4 {
+				t.Errorf("Stats() = %d bytes, %d records, want 800 and 4", st.Bytes, st.Records)
+			}
+		})
+	}
+}

@@ -284,6 +284,36 @@ func TestKeysThatWentByThemselves(t *testing.T) {
 	r.want(key("a", 0), "running")
 }
 
+// A key that is used again before anybody swept what is left of its old record is
+// new: neither a sweep nor the counts take it for the old one.
+func TestKeyIsUsedAgainBeforeTheSweep(t *testing.T) {
+	r := newRig(t, redistest.Start(t), 0, 0)
+	r.halt() // no sweep but that of the test
+	past := time.Now().Add(-keptUnswept - 2*ttl)
+	for i := range 4 {
+		r.fresh(key("a", i), past)
+	}
+	for i := range 4 { // the last is the last to be reclaimed
+		ch := idempotency.Change{Now: past.Add(time.Duration(i) * time.Second), Owner: "o " + key("a", i).Key}
+		ch.Answer = &idempotency.Answer{Status: 200, Body: make([]byte, 100), Kept: true}
+		if _, err := r.Advance(context.Background(), key("a", i), idempotency.StateRunning, idempotency.StateDone, ch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.fresh(key("a", 3), time.Now())
+	r.sweep(context.Background())
+	r.want(key("a", 3), "running")
+	if _, err := r.Load(context.Background(), key("a", 3)); err != nil {
+		t.Errorf("Load = %v", err)
+	}
+	if st := r.Stats(); st.Records != 1 || st.Bytes != 0 {
+		t.Errorf("Stats() = %+v, want the new one", st)
+	}
+	if n := r.db.HGet(context.Background(), r.prefix+"tenants", "a").Val(); n != "1" {
+		t.Errorf("%s records of the tenant are counted, want 1", n)
+	}
+}
+
 // A server without memory refuses new keys; what is under way goes on, and what is
 // known is answered.
 func TestRedisWithoutMemory(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/journal"
+	"retryproxy/store/codec"
 )
 
 // The history of calls of all replicas.
@@ -19,60 +20,51 @@ var _ journal.Journal = (*Store)(nil)
 
 // told is a call of the history as JSON.
 type told struct {
-	ID       loose         `json:"call_id"`
-	KeyHash  string        `json:"key_hash,omitempty"`
-	Tenant   loose         `json:"tenant,omitempty"`
-	Key      loose         `json:"key,omitempty"`
-	Mode     string        `json:"mode,omitempty"`
-	Policy   string        `json:"policy,omitempty"`
-	User     loose         `json:"user,omitempty"`
-	Client   loose         `json:"client,omitempty"`
-	Shop     loose         `json:"shop,omitempty"`
-	ShopTier loose         `json:"shop_tier,omitempty"`
-	TaskType loose         `json:"task_type,omitempty"`
-	Method   loose         `json:"method,omitempty"`
-	Scheme   string        `json:"scheme,omitempty"`
-	Host     loose         `json:"host,omitempty"`
-	Path     loose         `json:"path,omitempty"`
-	ClientID loose         `json:"client_id,omitempty"`
-	Trace    loose         `json:"trace,omitempty"`
-	Origin   string        `json:"origin,omitempty"`
-	Result   string        `json:"result,omitempty"`
-	Reason   string        `json:"reason,omitempty"`
-	Detail   loose         `json:"detail,omitempty"`
-	Status   int           `json:"status,omitempty"`
-	Executed string        `json:"executed"`
-	Attempts []try         `json:"attempts,omitempty"`
-	Previous int           `json:"previous,omitempty"`
-	Started  time.Time     `json:"started,omitzero"`
-	Ended    time.Time     `json:"ended,omitzero"`
-	Duration time.Duration `json:"duration_ns,omitempty"`
-	Overhead time.Duration `json:"overhead_ns,omitempty"`
-	Bytes    int64         `json:"bytes,omitempty"`
-	Waits    []wait        `json:"waits,omitempty"`
-	Terms    []uint64      `json:"terms,omitempty"`
-}
-
-type wait struct {
-	Cause string        `json:"cause"`
-	For   time.Duration `json:"for_ns"`
+	ID       codec.Text      `json:"call_id"`
+	KeyHash  string          `json:"key_hash,omitempty"`
+	Tenant   codec.Text      `json:"tenant,omitempty"`
+	Key      codec.Text      `json:"key,omitempty"`
+	Mode     string          `json:"mode,omitempty"`
+	Policy   string          `json:"policy,omitempty"`
+	User     codec.Text      `json:"user,omitempty"`
+	Client   codec.Text      `json:"client,omitempty"`
+	Shop     codec.Text      `json:"shop,omitempty"`
+	ShopTier codec.Text      `json:"shop_tier,omitempty"`
+	TaskType codec.Text      `json:"task_type,omitempty"`
+	Method   codec.Text      `json:"method,omitempty"`
+	Scheme   string          `json:"scheme,omitempty"`
+	Host     codec.Text      `json:"host,omitempty"`
+	Path     codec.Text      `json:"path,omitempty"`
+	ClientID codec.Text      `json:"client_id,omitempty"`
+	Trace    codec.Text      `json:"trace,omitempty"`
+	Origin   string          `json:"origin,omitempty"`
+	Result   string          `json:"result,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Detail   codec.Text      `json:"detail,omitempty"`
+	Status   int             `json:"status,omitempty"`
+	Executed string          `json:"executed"`
+	Attempts []codec.Attempt `json:"attempts,omitempty"`
+	Previous int             `json:"previous,omitempty"`
+	Started  time.Time       `json:"started,omitzero"`
+	Ended    time.Time       `json:"ended,omitzero"`
+	Duration time.Duration   `json:"duration_ns,omitempty"`
+	Overhead time.Duration   `json:"overhead_ns,omitempty"`
+	Bytes    int64           `json:"bytes,omitempty"`
+	Waits    []codec.Wait    `json:"waits,omitempty"`
+	Terms    []uint64        `json:"terms,omitempty"`
 }
 
 func callText(c *attempt.Summary, shift time.Duration) []byte {
 	t := told{
-		ID: loose(c.ID), KeyHash: c.KeyHash, Tenant: loose(c.Record.Tenant), Key: loose(c.Record.Key), Mode: c.Mode, Policy: c.Policy,
-		User: loose(c.User), Client: loose(c.Client), Shop: loose(c.Labels.Shop), ShopTier: loose(c.Labels.ShopTier), TaskType: loose(c.Labels.TaskType),
-		Method: loose(c.Method), Scheme: c.Scheme, Host: loose(c.Host), Path: loose(c.Path), ClientID: loose(c.ClientID), Trace: loose(c.Trace),
-		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: loose(c.Detail), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
+		ID: codec.Text(c.ID), KeyHash: c.KeyHash, Tenant: codec.Text(c.Record.Tenant), Key: codec.Text(c.Record.Key), Mode: c.Mode, Policy: c.Policy,
+		User: codec.Text(c.User), Client: codec.Text(c.Client), Shop: codec.Text(c.Labels.Shop), ShopTier: codec.Text(c.Labels.ShopTier), TaskType: codec.Text(c.Labels.TaskType),
+		Method: codec.Text(c.Method), Scheme: c.Scheme, Host: codec.Text(c.Host), Path: codec.Text(journal.Clip(c.Path)), ClientID: codec.Text(journal.Clip(c.ClientID)), Trace: codec.Text(journal.Clip(c.Trace)),
+		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: codec.Text(journal.Clip(c.Detail)), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
 		Started: moved(c.Started, shift).UTC(), Ended: moved(c.Ended, shift).UTC(), Duration: c.Duration, Overhead: c.Overhead, Bytes: c.Bytes, Terms: c.Terms,
+		Attempts: codec.HistoryOf(c.Attempts), Waits: codec.WaitsOf(c.Waits),
 	}
-	for i := range c.Attempts {
-		a := tryOf(&c.Attempts[i])
-		a.Started = moved(a.Started, shift)
-		t.Attempts = append(t.Attempts, a)
-	}
-	for _, w := range c.Waits {
-		t.Waits = append(t.Waits, wait(w))
+	for i := range t.Attempts {
+		t.Attempts[i].Started = moved(t.Attempts[i].Started, shift)
 	}
 	return encoded(&t)
 }
@@ -82,29 +74,23 @@ func parseCall(text string, shift time.Duration) (*attempt.Summary, error) {
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return nil, err
 	}
-	executed, err := token(t.Executed, executions)
+	executed, err := codec.Executed(t.Executed)
 	if err != nil {
 		return nil, err
 	}
-	c := &attempt.Summary{
+	attempts, err := codec.History(t.Attempts)
+	if err != nil {
+		return nil, err
+	}
+	moveAttempts(attempts, -shift)
+	return &attempt.Summary{
 		ID: string(t.ID), KeyHash: t.KeyHash, Record: attempt.RecordID{Tenant: string(t.Tenant), Key: string(t.Key)}, Mode: t.Mode, Policy: t.Policy,
 		User: string(t.User), Client: string(t.Client), Labels: attempt.Labels{Shop: string(t.Shop), ShopTier: string(t.ShopTier), TaskType: string(t.TaskType)},
 		Method: string(t.Method), Scheme: t.Scheme, Host: string(t.Host), Path: string(t.Path), ClientID: string(t.ClientID), Trace: string(t.Trace),
 		State: "done", Origin: t.Origin, Result: t.Result, Reason: t.Reason, Detail: string(t.Detail), Status: t.Status, Executed: executed, Previous: t.Previous,
 		Started: moved(t.Started, -shift), Ended: moved(t.Ended, -shift), Duration: t.Duration, Overhead: t.Overhead, Bytes: t.Bytes, Terms: t.Terms,
-	}
-	for i := range t.Attempts {
-		a, err := t.Attempts[i].attempt()
-		if err != nil {
-			return nil, err
-		}
-		c.Attempts = append(c.Attempts, a)
-	}
-	moveAttempts(c.Attempts, -shift)
-	for _, w := range t.Waits {
-		c.Waits = append(c.Waits, attempt.Wait(w))
-	}
-	return c, nil
+		Attempts: attempts, Waits: codec.Waits(t.Waits),
+	}, nil
 }
 
 // Note implements journal.Journal.
@@ -183,7 +169,7 @@ func readCall(reply any, q *journal.Query, shift time.Duration) (c *attempt.Summ
 	id, _ = all[1].(string)
 	text, _ := all[2].(string)
 	for _, x := range []string{q.CallID, q.KeyHash, q.Shop, q.TaskType} {
-		if x != "" && !strings.Contains(text, string(encoded(loose(x)))) {
+		if x != "" && !strings.Contains(text, string(encoded(codec.Text(x)))) {
 			return nil, score, id, nil
 		}
 	}

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,8 +100,8 @@ func (s *Store) arguments(p *put) []any {
 	}
 	c := s.closer(r.ID)
 	if p.answer == set {
-		args[21], args[22], args[23] = r.Answer.Size(), c.seal("answers.fields", fieldsText(r.Answer.Fields)), c.seal("answers.body", r.Answer.Body)
-		args[25] = c.key()
+		args[21], args[22], args[23] = r.Answer.Size(), c.Seal("answers.fields", fieldsText(r.Answer.Fields)), c.Seal("answers.body", r.Answer.Body)
+		args[25] = c.KeyID()
 	}
 	if p.request == set {
 		args = append(args, requestFields(p.asked, c)...)
@@ -209,9 +208,8 @@ func (s *Store) remember(p *put) {
 // Advance implements idempotency.Store.
 func (s *Store) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
 	shift := s.shift()
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	rec, err := s.advance(ctx, id, from, to, movedChange(ch, shift))
 	if err != nil {
 		return idempotency.Record{}, err
@@ -238,7 +236,9 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 		switch {
 		case errors.Is(err, errLost):
 			s.owned.Remove(id)
-			s.unsure.Add(id, doubt{mark, from, ch.Owner})
+			if p.how != leave { // that may be asked for again
+				s.unsure.Add(id, doubt{mark, from, ch.Owner})
+			}
 			if running(to) && (p.how == adopt || !running(old.rec.State)) { // it was to become ours
 				s.disown(disownedRun{id: id, mark: mark})
 			}
@@ -248,7 +248,9 @@ func (s *Store) advance(ctx context.Context, id idempotency.ID, from, to idempot
 			return nil, err
 		case said == putOK:
 			s.remember(p)
-			s.unsure.Remove(id)
+			if p.how != leave {
+				s.unsure.Remove(id)
+			}
 			return rec, nil
 		case said == putLate:
 			return nil, errLate
@@ -333,9 +335,8 @@ func (s *Store) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Ch
 	if c.TTL == 0 {
 		c.TTL = s.bounds().TTL
 	}
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	rec, err := s.bury(ctx, &c, movedChange(ch, shift))
 	if err != nil {
 		return idempotency.Record{}, err
@@ -374,17 +375,6 @@ func (s *Store) bury(ctx context.Context, c *idempotency.Claim, ch idempotency.C
 		}
 	}
 	return nil, errBusy
-}
-
-// ownAnswer is a copy of a, or a marker when it is too large to be kept.
-func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && a.Size() > c.Bytes {
-		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
-	}
-	own := *a
-	own.Fields = a.Fields.Clone(0)
-	own.Body = bytes.Clone(a.Body)
-	return &own
 }
 
 // disowned are runs that may have begun, or been taken over, though their caller was

@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"retryproxy/attempt"
-	"retryproxy/classify"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/store/codec"
 )
 
 // nameOf is a record's name in keys and indexes: tenant:key. The tenant is
@@ -29,138 +28,60 @@ func parseName(name string) (idempotency.ID, error) {
 	return idempotency.ID{Tenant: tenant, Key: key}, nil
 }
 
-// loose is a text that a client or an upstream chose: in JSON it is a string, or
-// [base64] when it is not UTF-8.
-type loose string
-
-// MarshalJSON implements json.Marshaler.
-func (l loose) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(l)) {
-		return json.Marshal(string(l))
-	}
-	return json.Marshal([][]byte{[]byte(l)})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *loose) UnmarshalJSON(text []byte) error {
-	if len(text) > 0 && text[0] == '"' {
-		var s string
-		err := json.Unmarshal(text, &s)
-		*l = loose(s)
-		return err
-	}
-	var parts [][]byte
-	if err := json.Unmarshal(text, &parts); err != nil || len(parts) != 1 {
-		return fmt.Errorf("no text: %s", text)
-	}
-	*l = loose(parts[0])
-	return nil
-}
-
 // data is a record as JSON, but for what stands beside it: its name, version,
 // owner and state.
 type data struct {
-	Policy      string        `json:"policy,omitempty"`
-	Shop        loose         `json:"shop,omitempty"`
-	ShopTier    loose         `json:"shop_tier,omitempty"`
-	TaskType    loose         `json:"task_type,omitempty"`
-	Method      loose         `json:"method,omitempty"`
-	Host        loose         `json:"host,omitempty"`
-	Path        loose         `json:"path,omitempty"`
-	Receipt     string        `json:"receipt,omitempty"`
-	Keyless     bool          `json:"keyless,omitempty"`
-	Honoured    bool          `json:"honoured,omitempty"`
-	Created     time.Time     `json:"created,omitzero"`
-	Updated     time.Time     `json:"updated,omitzero"`
-	Deadline    time.Time     `json:"deadline,omitzero"`
-	NextAt      time.Time     `json:"next_at,omitzero"`
-	Parked      time.Time     `json:"parked,omitzero"`
-	Expires     time.Time     `json:"expires,omitzero"`
-	TTL         time.Duration `json:"ttl_ns,omitempty"`
-	Reason      string        `json:"reason,omitempty"`
-	Executed    string        `json:"executed"`
-	ClientCount int           `json:"client_count,omitempty"`
-	Attempts    int           `json:"attempts,omitempty"`
-	Runs        []run         `json:"runs,omitempty"`
-	History     []try         `json:"history,omitempty"`
-	Notes       []note        `json:"notes,omitempty"`
-	Answer      *answer       `json:"answer,omitempty"`
-	Terms       []uint64      `json:"terms,omitempty"`
-	Fingerprint []byte        `json:"fingerprint"`
-	Credentials []byte        `json:"credentials,omitempty"`
-}
-
-type run struct {
-	CallID   loose     `json:"call_id"`
-	ClientID loose     `json:"client_id,omitempty"`
-	Kind     string    `json:"kind,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
-	Ended    time.Time `json:"ended,omitzero"`
-	First    int       `json:"first"`
-	Reason   string    `json:"reason,omitempty"`
-}
-
-type note struct {
-	At   time.Time `json:"at,omitzero"`
-	By   loose     `json:"by,omitempty"`
-	Did  string    `json:"did,omitempty"`
-	Text loose     `json:"text,omitempty"`
+	Policy      string          `json:"policy,omitempty"`
+	Shop        codec.Text      `json:"shop,omitempty"`
+	ShopTier    codec.Text      `json:"shop_tier,omitempty"`
+	TaskType    codec.Text      `json:"task_type,omitempty"`
+	Method      codec.Text      `json:"method,omitempty"`
+	Host        codec.Text      `json:"host,omitempty"`
+	Path        codec.Text      `json:"path,omitempty"`
+	Receipt     string          `json:"receipt,omitempty"`
+	Keyless     bool            `json:"keyless,omitempty"`
+	Honoured    bool            `json:"honoured,omitempty"`
+	Created     time.Time       `json:"created,omitzero"`
+	Updated     time.Time       `json:"updated,omitzero"`
+	Deadline    time.Time       `json:"deadline,omitzero"`
+	NextAt      time.Time       `json:"next_at,omitzero"`
+	Parked      time.Time       `json:"parked,omitzero"`
+	Expires     time.Time       `json:"expires,omitzero"`
+	TTL         time.Duration   `json:"ttl_ns,omitempty"`
+	Reason      string          `json:"reason,omitempty"`
+	Executed    string          `json:"executed"`
+	ClientCount int             `json:"client_count,omitempty"`
+	Attempts    int             `json:"attempts,omitempty"`
+	Runs        []codec.Run     `json:"runs,omitempty"`
+	History     []codec.Attempt `json:"history,omitempty"`
+	Notes       []codec.Note    `json:"notes,omitempty"`
+	Answer      *answer         `json:"answer,omitempty"`
+	Terms       []uint64        `json:"terms,omitempty"`
+	Fingerprint []byte          `json:"fingerprint"`
+	Credentials []byte          `json:"credentials,omitempty"`
 }
 
 // answer is what a marker says; fields and body have a key of their own.
 type answer struct {
-	Status int       `json:"status"`
-	Reason loose     `json:"reason,omitempty"`
-	Stored time.Time `json:"stored,omitzero"`
-}
-
-type try struct {
-	N           int           `json:"n"`
-	Count       int           `json:"count,omitempty"`
-	Started     time.Time     `json:"started,omitzero"`
-	Duration    time.Duration `json:"duration_ns,omitempty"`
-	Host        loose         `json:"host,omitempty"`
-	Status      int           `json:"status,omitempty"`
-	Class       string        `json:"class"`
-	Reason      string        `json:"reason,omitempty"`
-	Basis       string        `json:"basis,omitempty"`
-	Executed    string        `json:"executed"`
-	Detail      loose         `json:"detail,omitempty"`
-	Delay       time.Duration `json:"delay_ns,omitempty"`
-	Cause       string        `json:"cause,omitempty"`
-	RetryAfter  time.Duration `json:"retry_after_ns,omitempty"`
-	HostFault   bool          `json:"host_fault,omitempty"`
-	Alive       bool          `json:"alive,omitempty"`
-	EgressFault bool          `json:"egress_fault,omitempty"`
-	Egress      loose         `json:"egress,omitempty"`
-	Reused      bool          `json:"reused,omitempty"`
-	UpstreamID  loose         `json:"upstream_id,omitempty"`
+	Status int        `json:"status"`
+	Reason codec.Text `json:"reason,omitempty"`
+	Stored time.Time  `json:"stored,omitzero"`
 }
 
 func recordText(r *idempotency.Record) []byte {
 	d := data{
-		Policy: r.Policy, Shop: loose(r.Labels.Shop), ShopTier: loose(r.Labels.ShopTier), TaskType: loose(r.Labels.TaskType),
-		Method: loose(r.Method), Host: loose(r.Host), Path: loose(r.Path), Receipt: r.Receipt, Keyless: r.Keyless, Honoured: r.Honoured,
+		Policy: r.Policy, Shop: codec.Text(r.Labels.Shop), ShopTier: codec.Text(r.Labels.ShopTier), TaskType: codec.Text(r.Labels.TaskType),
+		Method: codec.Text(r.Method), Host: codec.Text(r.Host), Path: codec.Text(r.Path), Receipt: r.Receipt, Keyless: r.Keyless, Honoured: r.Honoured,
 		Created: r.Created.UTC(), Updated: r.Updated.UTC(), Deadline: r.Deadline.UTC(), NextAt: r.NextAt.UTC(), Parked: r.Parked.UTC(), Expires: r.Expires.UTC(),
 		TTL: r.TTL, Reason: r.Reason, Executed: r.Executed.String(), ClientCount: r.ClientCount, Attempts: r.Attempts,
+		Runs: codec.RunsOf(r.Runs), History: codec.HistoryOf(r.History), Notes: codec.NotesOf(r.Notes),
 		Terms: r.Terms, Fingerprint: r.Fingerprint[:],
 	}
 	if r.Credentials != [32]byte{} {
 		d.Credentials = r.Credentials[:]
 	}
-	for i := range r.Runs {
-		x := &r.Runs[i]
-		d.Runs = append(d.Runs, run{loose(x.CallID), loose(x.ClientID), string(x.Kind), x.Started.UTC(), x.Ended.UTC(), x.First, x.Reason})
-	}
-	for i := range r.History {
-		d.History = append(d.History, tryOf(&r.History[i]))
-	}
-	for i := range r.Notes {
-		x := &r.Notes[i]
-		d.Notes = append(d.Notes, note{x.At.UTC(), loose(x.By), x.Did, loose(x.Text)})
-	}
 	if a := r.Answer; a != nil {
-		d.Answer = &answer{a.Status, loose(a.Reason), a.Stored.UTC()}
+		d.Answer = &answer{a.Status, codec.Text(a.Reason), a.Stored.UTC()}
 	}
 	return encoded(&d)
 }
@@ -174,54 +95,12 @@ func encoded(v any) []byte {
 	return text
 }
 
-func tryOf(a *attempt.Attempt) try {
-	v := &a.Verdict
-	return try{
-		N: a.N, Count: a.Count, Started: a.Started.UTC(), Duration: a.Duration, Host: loose(a.Host), Status: a.Status,
-		Class: v.Class.String(), Reason: v.Reason, Basis: string(v.Basis), Executed: v.Executed.String(),
-		Detail: loose(a.Detail), Delay: a.Delay, Cause: a.Cause, RetryAfter: v.RetryAfter,
-		HostFault: v.HostFault, Alive: v.Alive, EgressFault: v.EgressFault,
-		Egress: loose(a.Egress), Reused: a.Reused, UpstreamID: loose(a.UpstreamID),
-	}
-}
-
-func (t *try) attempt() (attempt.Attempt, error) {
-	class, err1 := token(t.Class, classes)
-	executed, err2 := token(t.Executed, executions)
-	return attempt.Attempt{
-		N: t.N, Count: t.Count, Started: t.Started, Duration: t.Duration, Host: string(t.Host), Status: t.Status,
-		Detail: string(t.Detail), Delay: t.Delay, Cause: t.Cause, Egress: string(t.Egress), Reused: t.Reused, UpstreamID: string(t.UpstreamID),
-		Verdict: classify.Verdict{
-			Class: class, Reason: t.Reason, Basis: classify.Basis(t.Basis), Executed: executed,
-			HostFault: t.HostFault, Alive: t.Alive, EgressFault: t.EgressFault, RetryAfter: t.RetryAfter,
-		},
-	}, errors.Join(err1, err2)
-}
-
-// What tokens may be.
-var (
-	states     = idempotency.States()
-	classes    = []classify.Class{0, classify.Success, classify.Transient, classify.Permanent, classify.Unknown}
-	executions = []classify.Executed{classify.ExecutedNo, classify.ExecutedMaybe, classify.ExecutedYes}
-)
-
-// token finds the value that has this name.
-func token[T fmt.Stringer](name string, all []T) (T, error) {
-	for _, v := range all {
-		if v.String() == name {
-			return v, nil
-		}
-	}
-	var none T
-	return none, fmt.Errorf("unknown token %q", name)
-}
-
 func parseRecord(text string, r *idempotency.Record) error {
 	var d data
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		return err
 	}
-	executed, err := token(d.Executed, executions)
+	executed, err := codec.Executed(d.Executed)
 	if err != nil {
 		return err
 	}
@@ -232,22 +111,9 @@ func parseRecord(text string, r *idempotency.Record) error {
 	r.TTL, r.Reason, r.Executed, r.ClientCount, r.Attempts, r.Terms = d.TTL, d.Reason, executed, d.ClientCount, d.Attempts, d.Terms
 	copy(r.Fingerprint[:], d.Fingerprint)
 	copy(r.Credentials[:], d.Credentials)
-	for i := range d.Runs {
-		x := &d.Runs[i]
-		r.Runs = append(r.Runs, idempotency.Run{
-			CallID: string(x.CallID), ClientID: string(x.ClientID), Kind: idempotency.Kind(x.Kind), Started: x.Started, Ended: x.Ended, First: x.First, Reason: x.Reason,
-		})
-	}
-	for i := range d.History {
-		a, err := d.History[i].attempt()
-		if err != nil {
-			return err
-		}
-		r.History = append(r.History, a)
-	}
-	for i := range d.Notes {
-		x := &d.Notes[i]
-		r.Notes = append(r.Notes, idempotency.Note{At: x.At, By: string(x.By), Did: x.Did, Text: string(x.Text)})
+	r.Runs, r.Notes = codec.Runs(d.Runs), codec.Notes(d.Notes)
+	if r.History, err = codec.History(d.History); err != nil {
+		return err
 	}
 	if a := d.Answer; a != nil {
 		r.Answer = &idempotency.Answer{Status: a.Status, Reason: string(a.Reason), Stored: a.Stored}
@@ -257,15 +123,15 @@ func parseRecord(text string, r *idempotency.Record) error {
 
 // fieldsText is a list of lines, [name, value] each.
 func fieldsText(f message.Fields) []byte {
-	lines := make([][2]loose, len(f))
+	lines := make([][2]codec.Text, len(f))
 	for i := range f {
-		lines[i] = [2]loose{loose(f[i].Name), loose(f[i].Value)}
+		lines[i] = [2]codec.Text{codec.Text(f[i].Name), codec.Text(f[i].Value)}
 	}
 	return encoded(lines)
 }
 
 func parseFields(text string) (message.Fields, error) {
-	var lines [][2]loose
+	var lines [][2]codec.Text
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) == 0 {
 		return nil, err
 	}
@@ -278,29 +144,29 @@ func parseFields(text string) (message.Fields, error) {
 
 // spot is idempotency.Place as JSON.
 type spot struct {
-	Scheme    string `json:"scheme"`
-	Authority loose  `json:"authority"`
-	Target    loose  `json:"target"`
-	Exempt    bool   `json:"exempt,omitempty"`
+	Scheme    string     `json:"scheme"`
+	Authority codec.Text `json:"authority"`
+	Target    codec.Text `json:"target"`
+	Exempt    bool       `json:"exempt,omitempty"`
 }
 
 // requestFields are name and value in turn.
-func requestFields(q *idempotency.Request, c closer) []any {
+func requestFields(q *idempotency.Request, c codec.Sealer) []any {
 	out := []any{
-		"mode", q.Mode, "scheme", q.Scheme, "authority", q.Authority, "target", c.seal("requests.target", []byte(q.Target)),
+		"mode", q.Mode, "scheme", q.Scheme, "authority", q.Authority, "target", c.Seal("requests.target", []byte(q.Target)),
 		"exempt", flag(q.Exempt), "honoured", flag(q.Honoured), "version", q.Version,
-		"fields", c.seal("requests.fields", fieldsText(q.Fields)), "trailers", c.seal("requests.trailers", fieldsText(q.Trailers)),
-		"listener", q.Listener, "client", q.Client, "user", q.User, "sealed", c.key(),
+		"fields", c.Seal("requests.fields", fieldsText(q.Fields)), "trailers", c.Seal("requests.trailers", fieldsText(q.Trailers)),
+		"listener", q.Listener, "client", q.Client, "user", q.User, "sealed", c.KeyID(),
 	}
 	if len(q.Others) > 0 {
 		others := make([]spot, len(q.Others))
 		for i, o := range q.Others {
-			others[i] = spot{o.Scheme, loose(o.Authority), loose(o.Target), o.Exempt}
+			others[i] = spot{o.Scheme, codec.Text(o.Authority), codec.Text(o.Target), o.Exempt}
 		}
-		out = append(out, "others", c.seal("requests.others", encoded(others)))
+		out = append(out, "others", c.Seal("requests.others", encoded(others)))
 	}
 	if q.Body != nil {
-		out = append(out, "body", c.seal("requests.body", q.Body))
+		out = append(out, "body", c.Seal("requests.body", q.Body))
 	}
 	return out
 }
@@ -312,15 +178,15 @@ func flag(on bool) string {
 	return ""
 }
 
-// parseRequest reads a request. Errors: errSealed.
+// parseRequest reads a request. Errors: codec.ErrSealed.
 func parseRequest(f map[string]string, o *opener) (*idempotency.Request, error) {
 	for _, name := range []string{"target", "others", "fields", "trailers", "body"} {
 		if value, ok := f[name]; ok {
 			f[name] = o.open("requests."+name, value)
 		}
 	}
-	if o.err != nil {
-		return nil, o.err
+	if o.Err != nil {
+		return nil, o.Err
 	}
 	q := &idempotency.Request{
 		Mode: f["mode"], Place: idempotency.Place{Scheme: f["scheme"], Authority: f["authority"], Target: f["target"], Exempt: f["exempt"] != ""},
@@ -368,7 +234,7 @@ func (s *Store) parseFound(reply any) (*found, error) {
 		return nil, garbled(err)
 	}
 	r.Owner = text(1)
-	if r.State, err = token(text(2), states); err != nil {
+	if r.State, err = codec.State(text(2)); err != nil {
 		return nil, garbled(err)
 	}
 	if err := parseRecord(text(6), r); err != nil {
@@ -379,8 +245,8 @@ func (s *Store) parseFound(reply any) (*found, error) {
 	}
 	o := s.opener(r.ID, text(10))
 	fields, body := o.open("answers.fields", text(8)), o.open("answers.body", text(9))
-	if o.err != nil {
-		s.unreadable("an answer", r.ID, o.err) // what is left is the marker
+	if o.Err != nil {
+		s.unreadable("an answer", r.ID, o.Err) // what is left is the marker
 		return f, nil
 	}
 	if r.Answer.Fields, err = parseFields(fields); err != nil {

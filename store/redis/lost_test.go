@@ -173,6 +173,14 @@ func TestLostAnswerOfAdvance(t *testing.T) {
 	r.move2(key("a", 0), idempotency.StateWaiting, idempotency.StateRunning)
 }
 
+// ask asks for a receipt of a record, as anybody may at any time.
+func (r *rig) ask(s *Store, id idempotency.ID, in idempotency.State) {
+	r.Helper()
+	if _, err := s.Advance(context.Background(), id, in, in, idempotency.Change{Now: start, Receipt: true}); err != nil {
+		r.Fatalf("Advance for a receipt = %v", err)
+	}
+}
+
 // Who was told that a change failed, though it was made, goes on from before it.
 func TestChangeOfUnknownOutcome(t *testing.T) {
 	r, link := relayed(t)
@@ -192,6 +200,7 @@ func TestChangeOfUnknownOutcome(t *testing.T) {
 			t.Fatalf("Advance = %v, want %v", err, idempotency.ErrUnavailable)
 		}
 		r.want(id, map[bool]string{true: "marker", false: x.to.String()}[x.to == idempotency.StateDone])
+		r.ask(r.Store, id, x.to) // which is no change of the run
 		// A stranger is no better off for it.
 		if _, err := r.Advance(context.Background(), id, idempotency.StateRunning, x.then, idempotency.Change{Now: start, Owner: "other"}); !errors.Is(err, idempotency.ErrConflict) {
 			t.Errorf("%s: Advance by another call = %v, want %v", x.to, err, idempotency.ErrConflict)
@@ -230,6 +239,7 @@ func TestTakenOverUnbeknown(t *testing.T) {
 		if due, _, err := other.Due(context.Background(), start, 10); len(due) != 0 || err != nil {
 			t.Errorf("Due while it is ours = %d records, %v, want none", len(due), err)
 		}
+		r.ask(other, id, x.to)
 		r.overdue(1)
 		r.endDisowned(context.Background())
 		due, _, err := other.Due(context.Background(), start, 10)

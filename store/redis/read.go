@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"retryproxy/idempotency"
+	"retryproxy/store/codec"
 )
 
 // read reads a record, expired or not. Errors: ErrNotFound, ErrUnavailable.
@@ -57,7 +58,7 @@ func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Reque
 		}
 		q, err := parseRequest(f, s.opener(id, f["sealed"]))
 		switch {
-		case errors.Is(err, errSealed):
+		case errors.Is(err, codec.ErrSealed):
 			s.unreadable("a request", id, err)
 			return nil, idempotency.ErrNotFound // nobody can send it
 		case err != nil:

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,65 +12,28 @@ import (
 
 	"retryproxy/idempotency"
 	"retryproxy/internal/seal"
+	"retryproxy/store/codec"
 )
 
-// errSealed is what a value that does not open gives.
-var errSealed = errors.New("it is sealed and does not open")
-
-// place is what a sealed value is bound to: its name and the record it is of.
-func place(field string, id idempotency.ID) []byte {
-	return []byte(field + "\x00" + id.Tenant + "\x00" + id.Key)
+func (s *Store) closer(id idempotency.ID) codec.Sealer {
+	return codec.Sealer{Keys: s.bounds().Keys, ID: id}
 }
 
-// closer seals the values of a record, where there is a key.
-type closer struct {
-	keys *seal.Keys
-	id   idempotency.ID
-}
-
-func (s *Store) closer(id idempotency.ID) closer { return closer{s.bounds().Keys, id} }
-
-// key is the value that names the key.
-func (c closer) key() string {
-	if c.keys == nil {
-		return ""
-	}
-	return c.keys.ID()
-}
-
-func (c closer) seal(field string, value []byte) []byte {
-	if c.keys == nil {
-		return value
-	}
-	return c.keys.Seal(value, place(field, c.id))
-}
-
-// opener opens the values of a record, where they are sealed; err is what went
-// wrong first.
+// opener opens the values of a record, where they are sealed.
 type opener struct {
-	keys   *seal.Keys
-	id     idempotency.ID
+	codec.Opener
 	sealed bool
-	err    error
 }
 
 func (s *Store) opener(id idempotency.ID, by string) *opener {
-	return &opener{keys: s.bounds().Keys, id: id, sealed: by != ""}
+	return &opener{codec.Opener{Keys: s.bounds().Keys, ID: id}, by != ""}
 }
 
 func (o *opener) open(field, value string) string {
-	if !o.sealed || o.err != nil {
+	if !o.sealed {
 		return value
 	}
-	if o.keys == nil {
-		o.err = fmt.Errorf("%w: there is no key", errSealed)
-		return ""
-	}
-	plain, err := o.keys.Open([]byte(value), place(field, o.id))
-	if err != nil {
-		o.err = fmt.Errorf("%w: %s: %w", errSealed, field, err)
-	}
-	return string(plain)
+	return string(o.Open(field, []byte(value)))
 }
 
 // unreadable tells the operator that a key is missing, or that somebody changed
@@ -79,13 +41,6 @@ func (o *opener) open(field, value string) string {
 func (s *Store) unreadable(what string, id idempotency.ID, err error) {
 	s.bounds().Log(what+" cannot be read", "addr", s.db.Options().Addr, "key_hash", idempotency.KeyHash(id.Key), "error", err)
 }
-
-// Each key that values were sealed by is noted, with something that only this key
-// opens.
-const (
-	keyNote  = "sealed:" // and the id
-	keyProof = "retryproxy"
-)
 
 // acceptKeys refuses keys that do not open what is there, and notes the one that
 // seals from now on.
@@ -95,7 +50,7 @@ func (s *Store) acceptKeys(ctx context.Context) error {
 	if err != nil {
 		return s.explained(err)
 	}
-	maps.DeleteFunc(notes, func(name, _ string) bool { return !strings.HasPrefix(name, keyNote) })
+	maps.DeleteFunc(notes, func(name, _ string) bool { return !strings.HasPrefix(name, seal.NotePrefix) })
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
 		if err := s.acceptKey(ctx, keys, name, notes[name]); err != nil {
 			return err
@@ -104,8 +59,7 @@ func (s *Store) acceptKeys(ctx context.Context) error {
 	if keys == nil {
 		return nil
 	}
-	name := keyNote + keys.ID()
-	proof := base64.StdEncoding.EncodeToString(keys.Seal([]byte(keyProof), []byte(name)))
+	name, proof := keys.Note()
 	if err := s.db.HSetNX(ctx, at, name, proof).Err(); err != nil {
 		return s.explained(err)
 	}
@@ -115,15 +69,12 @@ func (s *Store) acceptKeys(ctx context.Context) error {
 // acceptKey looks at one key that values were sealed by. It may be missing once
 // nothing needs it any more.
 func (s *Store) acceptKey(ctx context.Context, keys *seal.Keys, name, proof string) error {
-	id := strings.TrimPrefix(name, keyNote)
-	if keys != nil && slices.Contains(keys.IDs(), id) {
-		sealed, err := base64.StdEncoding.DecodeString(proof)
-		if err == nil {
-			_, err = keys.Open(sealed, []byte(name))
-		}
-		if err != nil {
-			return fmt.Errorf("the key %q in store.key is not the one of that id by which these records were sealed", id)
-		}
+	id := strings.TrimPrefix(name, seal.NotePrefix)
+	held, err := keys.Holds(name, proof)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the key %q in store.key is not the one of that id by which these records were sealed", id)
+	case held:
 		return nil
 	}
 	n, err := s.sealedBy(ctx, id)

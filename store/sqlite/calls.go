@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"retryproxy/attempt"
 	"retryproxy/journal"
@@ -51,9 +50,9 @@ func (s *Store) Note(ctx context.Context, calls []*attempt.Summary) error {
 func (w *writer) noteCall(c *attempt.Summary) error {
 	id, err := w.inserted(insertCall, c.ID, hashOf(c.ID), textOrNull(c.Record.Tenant), textOrNull(c.Record.Key), keyHashOrNull(c.KeyHash),
 		timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead),
-		c.Result, c.Reason, textOrNull(clip(c.Detail)), c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
-		textOrNull(c.Labels.Shop), textOrNull(c.Labels.ShopTier), textOrNull(c.Labels.TaskType), textOrNull(c.User), c.Client, c.Method, c.Scheme, c.Host, clip(c.Path),
-		textOrNull(clip(c.ClientID)), textOrNull(clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)), textOrNull(c.Origin))
+		c.Result, c.Reason, textOrNull(journal.Clip(c.Detail)), c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
+		textOrNull(c.Labels.Shop), textOrNull(c.Labels.ShopTier), textOrNull(c.Labels.TaskType), textOrNull(c.User), c.Client, c.Method, c.Scheme, c.Host, journal.Clip(c.Path),
+		textOrNull(journal.Clip(c.ClientID)), textOrNull(journal.Clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)), textOrNull(c.Origin))
 	if err != nil || len(c.Terms) == 0 {
 		return err
 	}
@@ -144,19 +143,4 @@ func listOrNull(text string) any {
 		return nil
 	}
 	return text
-}
-
-// longestText bounds what clients and upstreams can put into a column.
-const longestText = 4096
-
-// clip cuts a text to the bound, at the end of a character.
-func clip(text string) string {
-	if len(text) <= longestText {
-		return text
-	}
-	end := longestText
-	for end > longestText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
 }

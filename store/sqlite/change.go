@@ -101,9 +101,8 @@ func (s *Store) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Ch
 		c.TTL = s.bounds().TTL
 	}
 	c = ownClaim(c)
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	var rec idempotency.Record
 	err := s.submit(ctx, func(w *writer) (err error) {
 		rec, err = w.bury(c, ch)
@@ -161,9 +160,8 @@ func (w *writer) swap(old, r *row) {
 
 // Advance implements idempotency.Store.
 func (s *Store) Advance(ctx context.Context, id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
-	if ch.Answer != nil {
-		ch.Answer = ownAnswer(ch.Answer, s.bounds())
-	}
+	b := s.bounds()
+	ch.Answer = ch.Answer.Bounded(b.MaxResponse, b.Bytes)
 	ch.Append = append(ch.Append[:0:0], ch.Append...)
 	var rec idempotency.Record
 	err := s.submit(ctx, func(w *writer) (err error) {
@@ -220,6 +218,6 @@ func (w *writer) storeAnswer(r, old *row) (err error) {
 	}
 	r.bytes = a.Size()
 	c := w.store.closer(r.rec.ID)
-	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.bytes("answers.body", a.Body), c.key())
+	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.Seal("answers.body", a.Body), c.key())
 	return err
 }

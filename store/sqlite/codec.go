@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 
 	"retryproxy/attempt"
-	"retryproxy/classify"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/store/codec"
 )
 
 // layout is how times look in the file: UTC, of fixed width, so that their
@@ -38,49 +38,8 @@ func parseTime(s string) (time.Time, error) {
 	return time.Parse(layout, s)
 }
 
-// run and try are idempotency.Run and attempt.Attempt in the file.
-type run struct {
-	CallID   string `json:"call_id"`
-	ClientID string `json:"client_id"`
-	Kind     string `json:"kind"`
-	Started  string `json:"started"`
-	Ended    string `json:"ended"`
-	First    int    `json:"first"`
-	Reason   string `json:"reason"`
-}
-
-// note is idempotency.Note in the file.
-type note struct {
-	At   string `json:"at"`
-	By   string `json:"by"`
-	Did  string `json:"did"`
-	Text string `json:"text"`
-}
-
-type try struct {
-	N           int           `json:"n"`
-	Count       int           `json:"count"`
-	Started     string        `json:"started"`
-	Duration    time.Duration `json:"duration_ns"`
-	Host        string        `json:"host"`
-	Status      int           `json:"status"`
-	Class       string        `json:"class"`
-	Reason      string        `json:"reason"`
-	Basis       string        `json:"basis"`
-	Executed    string        `json:"executed"`
-	Detail      string        `json:"detail"`
-	Delay       time.Duration `json:"delay_ns"`
-	Cause       string        `json:"cause"`
-	RetryAfter  time.Duration `json:"retry_after_ns"`
-	HostFault   bool          `json:"host_fault"`
-	Alive       bool          `json:"alive"`
-	EgressFault bool          `json:"egress_fault"`
-	Egress      string        `json:"egress"`
-	Reused      bool          `json:"reused"`
-	UpstreamID  string        `json:"upstream_id"`
-}
-
-// Writing is on the way of every call and done by hand; reading is rare.
+// Writing is on the way of every call and done by hand, in the names of codec;
+// reading is rare.
 
 func runsText(runs []idempotency.Run) string {
 	out := make(object, 0, 128*len(runs)+2)
@@ -93,22 +52,8 @@ func runsText(runs []idempotency.Run) string {
 }
 
 func parseRuns(text string) ([]idempotency.Run, error) {
-	var in []run
-	if err := json.Unmarshal([]byte(text), &in); err != nil || len(in) == 0 {
-		return nil, err
-	}
-	out := make([]idempotency.Run, len(in))
-	for i, r := range in {
-		out[i] = idempotency.Run{CallID: r.CallID, ClientID: r.ClientID, Kind: idempotency.Kind(r.Kind), First: r.First, Reason: r.Reason}
-		var err error
-		if out[i].Started, err = parseTime(r.Started); err != nil {
-			return nil, err
-		}
-		if out[i].Ended, err = parseTime(r.Ended); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	in, err := parseList[codec.Run](text)
+	return codec.Runs(in), err
 }
 
 func notesText(notes []idempotency.Note) string {
@@ -124,22 +69,17 @@ func notesText(notes []idempotency.Note) string {
 }
 
 func parseNotes(text string) ([]idempotency.Note, error) {
-	var in []note
+	in, err := parseList[codec.Note](text)
+	return codec.Notes(in), err
+}
+
+// parseList reads a list in JSON.
+func parseList[T any](text string) (in []T, err error) {
 	if text == "[]" {
 		return nil, nil
 	}
-	if err := json.Unmarshal([]byte(text), &in); err != nil {
-		return nil, err
-	}
-	out := make([]idempotency.Note, len(in))
-	for i, n := range in {
-		at, err := parseTime(n.At)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = idempotency.Note{At: at, By: n.By, Did: n.Did, Text: n.Text}
-	}
-	return out, nil
+	err = json.Unmarshal([]byte(text), &in)
+	return in, err
 }
 
 // termsBlob has 8 bytes for each term; NULL: there are none.
@@ -184,12 +124,6 @@ func historyText(h attempt.History) string {
 	return out.list()
 }
 
-// wait is attempt.Wait in the file.
-type wait struct {
-	Cause string        `json:"cause"`
-	For   time.Duration `json:"for_ns"`
-}
-
 func waitsText(waits []attempt.Wait) string {
 	if len(waits) == 0 {
 		return "[]"
@@ -202,18 +136,8 @@ func waitsText(waits []attempt.Wait) string {
 }
 
 func parseWaits(text string) ([]attempt.Wait, error) {
-	var in []wait
-	if text == "[]" {
-		return nil, nil
-	}
-	if err := json.Unmarshal([]byte(text), &in); err != nil {
-		return nil, err
-	}
-	out := make([]attempt.Wait, len(in))
-	for i, w := range in {
-		out[i] = attempt.Wait(w)
-	}
-	return out, nil
+	in, err := parseList[codec.Wait](text)
+	return codec.Waits(in), err
 }
 
 // object is JSON in the making: a list of objects. Members that are zero are
@@ -267,59 +191,11 @@ func (o object) list() string {
 }
 
 func parseHistory(text string) (attempt.History, error) {
-	if text == "[]" {
-		return nil, nil
-	}
-	var in []try
-	if err := json.Unmarshal([]byte(text), &in); err != nil {
+	in, err := parseList[codec.Attempt](text)
+	if err != nil {
 		return nil, err
 	}
-	out := make(attempt.History, len(in))
-	for i := range in {
-		var err error
-		if out[i], err = in[i].attempt(); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func (t *try) attempt() (attempt.Attempt, error) {
-	started, err := parseTime(t.Started)
-	if err != nil {
-		return attempt.Attempt{}, err
-	}
-	class, err := token(t.Class, classes)
-	if err != nil {
-		return attempt.Attempt{}, err
-	}
-	executed, err := token(t.Executed, executions)
-	return attempt.Attempt{
-		N: t.N, Count: t.Count, Started: started, Duration: t.Duration, Host: t.Host, Status: t.Status,
-		Detail: t.Detail, Delay: t.Delay, Cause: t.Cause, Egress: t.Egress, Reused: t.Reused, UpstreamID: t.UpstreamID,
-		Verdict: classify.Verdict{
-			Class: class, Reason: t.Reason, Basis: classify.Basis(t.Basis), Executed: executed,
-			HostFault: t.HostFault, Alive: t.Alive, EgressFault: t.EgressFault, RetryAfter: t.RetryAfter,
-		},
-	}, err
-}
-
-// What the tokens of the file may be.
-var (
-	states     = idempotency.States()
-	classes    = []classify.Class{0, classify.Success, classify.Transient, classify.Permanent, classify.Unknown}
-	executions = []classify.Executed{classify.ExecutedNo, classify.ExecutedMaybe, classify.ExecutedYes}
-)
-
-// token finds the value that has this name.
-func token[T fmt.Stringer](name string, all []T) (T, error) {
-	for _, v := range all {
-		if v.String() == name {
-			return v, nil
-		}
-	}
-	var none T
-	return none, fmt.Errorf("unknown token %q", name)
+	return codec.History(in)
 }
 
 // fieldsText is a list of lines, [name, value] each. One that is not UTF-8 has

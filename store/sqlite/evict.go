@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"retryproxy/idempotency"
+	"retryproxy/store/codec"
 )
 
 // victim is a row that goes, or its answer.
@@ -46,7 +47,7 @@ func (w *writer) victims(query string, args ...any) ([]victim, error) {
 		if err := rows.Scan(&v.id, &v.rec.Tenant, &state, &v.past, &v.answer, &v.bytes, &v.expires, &v.updated); err != nil {
 			return nil, w.fail(err)
 		}
-		if v.rec.State, err = token(state, states); err != nil {
+		if v.rec.State, err = codec.State(state); err != nil {
 			return nil, w.fail(err)
 		}
 		out = append(out, v)

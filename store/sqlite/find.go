@@ -12,6 +12,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/journal"
+	"retryproxy/store/codec"
 )
 
 const callColumns = `c.id, c.call_id, coalesce(c.tenant, ''), coalesce(c.key, ''), c.key_hash, c.started, c.ended, c.duration_ns, c.overhead_ns, c.result, c.reason, coalesce(c.detail, ''),
@@ -167,7 +168,7 @@ func scanCall(from scanner) (*attempt.Summary, callPlace, error) {
 	if c.Ended, err = parseTime(ended); err != nil {
 		return nil, p, err
 	}
-	if c.Executed, err = token(executed, executions); err != nil {
+	if c.Executed, err = codec.Executed(executed); err != nil {
 		return nil, p, err
 	}
 	if c.Attempts, err = parseHistory(history); err != nil {

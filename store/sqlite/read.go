@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"retryproxy/idempotency"
+	"retryproxy/store/codec"
 )
 
 // reads are the statements of the readers.
@@ -65,7 +66,7 @@ func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (idem
 // Load implements idempotency.Store.
 func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Request, error) {
 	q, err := s.scanRequest(s.read.request.QueryRowContext(ctx, id.Tenant, id.Key), id)
-	if errors.Is(err, errSealed) {
+	if errors.Is(err, codec.ErrSealed) {
 		s.unreadable("a request", id, err)
 		err = idempotency.ErrNotFound // nobody can send it
 	}

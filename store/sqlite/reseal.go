@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"retryproxy/idempotency"
+	"retryproxy/internal/seal"
 )
 
 // resealedTogether is how many rows are sealed anew in one transaction.
@@ -32,7 +33,7 @@ func Reseal(ctx context.Context, c Config) (rows int, err error) {
 		}
 	}
 	return rows, s.submit(ctx, func(w *writer) error {
-		return w.exec("DELETE FROM meta WHERE name LIKE ? AND name <> ?", keyNote+"%", keyNote+c.Keys.ID())
+		return w.exec("DELETE FROM meta WHERE name LIKE ? AND name <> ?", seal.NotePrefix+"%", seal.NotePrefix+c.Keys.ID())
 	})
 }
 
@@ -123,10 +124,10 @@ func (w *writer) resealRow(t *sealedTable, r *sealedRow) error {
 			o.bytes(name, &value)
 		}
 		set += ", " + column + " = ?"
-		args = append(args, c.bytes(name, value))
+		args = append(args, c.Seal(name, value))
 	}
-	if o.err != nil {
-		w.store.unreadable("a row of "+t.name, r.id, o.err)
+	if o.Err != nil {
+		w.store.unreadable("a row of "+t.name, r.id, o.Err)
 		return nil
 	}
 	return w.exec("UPDATE "+t.name+" SET "+set+" WHERE "+t.id+" = ?", append(args, r.row)...)

@@ -1,13 +1,13 @@
 package sqlite
 
 import (
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"retryproxy/idempotency"
+	"retryproxy/store/codec"
 )
 
 // row is a record with its place in the file.
@@ -161,10 +161,10 @@ func (t *texts) times(rec *idempotency.Record) error {
 }
 
 func (t *texts) tokens(rec *idempotency.Record) (err error) {
-	if rec.State, err = token(t.state, states); err != nil {
+	if rec.State, err = codec.State(t.state); err != nil {
 		return err
 	}
-	rec.Executed, err = token(t.executed, executions)
+	rec.Executed, err = codec.Executed(t.executed)
 	return err
 }
 
@@ -200,7 +200,7 @@ func (t *texts) answer(r *row, s *Store) error {
 	return err
 }
 
-// scanRequest reads the request of a record. Errors: errSealed.
+// scanRequest reads the request of a record. Errors: codec.ErrSealed.
 func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Request, error) {
 	var q idempotency.Request
 	var fields, trailers, others string
@@ -219,8 +219,8 @@ func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Reque
 		if body {
 			o.bytes("requests.body", &q.Body)
 		}
-		if o.err != nil {
-			return nil, o.err
+		if o.Err != nil {
+			return nil, o.Err
 		}
 	}
 	if body && q.Body == nil {
@@ -241,7 +241,7 @@ func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.R
 	c := s.closer(id)
 	var body any
 	if q.Body != nil {
-		body = c.bytes("requests.body", q.Body)
+		body = c.Seal("requests.body", q.Body)
 	}
 	others := "null"
 	if len(q.Others) > 0 {
@@ -256,15 +256,4 @@ func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.R
 		c.text("requests.fields", fieldsText(q.Fields)), c.text("requests.trailers", fieldsText(q.Trailers)),
 		q.Listener, q.Client, q.User, body, c.key(),
 	}
-}
-
-// ownAnswer is a copy of a, or a marker when it is too large to be kept.
-func ownAnswer(a *idempotency.Answer, c *Config) *idempotency.Answer {
-	if !a.Kept || len(a.Body) > c.MaxResponse || c.Bytes > 0 && a.Size() > c.Bytes {
-		return &idempotency.Answer{Status: a.Status, Reason: a.Reason, Stored: a.Stored}
-	}
-	own := *a
-	own.Fields = a.Fields.Clone(0)
-	own.Body = bytes.Clone(a.Body)
-	return &own
 }

@@ -82,6 +82,7 @@ func (t *tally) stats() idempotency.Stats {
 func countAll(ctx context.Context, db *sql.Conn, tenants bool) (*tally, error) {
 	t := &tally{states: make(map[idempotency.State]int)}
 	query := "SELECT count(*), coalesce(sum(bytes), 0)"
+	states := idempotency.States()
 	counts := make([]int, len(states))
 	to := []any{&t.rows, &t.bytes}
 	for i, s := range states {

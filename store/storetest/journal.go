@@ -30,6 +30,7 @@ func RunJournal(t *testing.T, open OpenJournal) {
 	}{
 		{"a call is found as it was noted", foundAsNoted},
 		{"whatever is said", strangeCalls},
+		{"no text is longer than the bound", longTexts},
 		{"nothing is kept of what Note was given", notShared},
 		{"the newest first", newestFirst},
 		{"what a query wants", wanted},
@@ -156,6 +157,16 @@ func notShared(d *diary) {
 	c.Path, c.Attempts[0].Host, c.Waits[0].Cause, c.Terms[0] = "/other", "other", "other", 0
 	got, _ := d.find(journal.Query{Words: salts.Words("client-1")})
 	d.same("calls", got, []*attempt.Summary{ended(1)})
+}
+
+func longTexts(d *diary) {
+	long, cut := strings.Repeat("é", journal.MostText), strings.Repeat("é", journal.MostText/2)
+	c, want := ended(1), ended(1)
+	c.Path, c.Detail, c.ClientID, c.Trace = "/"+long, long, long, long
+	want.Path, want.Detail, want.ClientID, want.Trace = "/"+cut[:len(cut)-2], cut, cut, cut
+	d.note(c)
+	got, _ := d.find(journal.Query{})
+	d.same("calls", got, []*attempt.Summary{want})
 }
 
 func newestFirst(d *diary) {

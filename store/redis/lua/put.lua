@@ -2,7 +2,8 @@
 -- mark tells that it was done. Answers: ok; found and what is there; gone; full;
 -- late: sent too long ago; foreign: another replica runs it.
 -- how: own, what nobody or this replica runs; adopt, what one runs that is gone;
--- leave, whose it is and stays.
+-- leave, whose it is and stays, and so does the mark of its last change: whoever made
+-- that may not know yet that he did.
 local me, name, version, owner, mark, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local till, lease, entries, bytes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local state, updated, due, expires, parked, receipt = ARGV[11], ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]
@@ -19,6 +20,7 @@ if HELD[was] and (how == 'adopt' and (o[4] == me or alive(o[4], now)) or how == 
 
 -- room for one more; of a tenant no more than half
 if not known then
+  if call('ZSCORE', P .. 'expires', name) then remove(name) end -- its key went by itself, and nobody has swept
   reclaim(2, now)
   if entries > 0 then
     if tonumber(call('HGET', P .. 'tenants', t) or 0) >= math.max(1, math.floor(entries / 2)) then
@@ -32,7 +34,7 @@ end
 
 -- A server without memory refuses the first write, and only that.
 local replica = HELD[state] and (how == 'leave' and o[4] or me) or ''
-call('HSET', rec, 'state', state, 'version', ARGV[12], 'owner', ARGV[13], 'replica', replica, 'mark', mark,
+call('HSET', rec, 'state', state, 'version', ARGV[12], 'owner', ARGV[13], 'replica', replica, 'mark', how == 'leave' and o[5] or mark,
   'receipt', receipt, 'expires', expires, 'data', ARGV[20], 'host', ARGV[27])
 if not known then call('HINCRBY', P .. 'tenants', t, 1) end
 
