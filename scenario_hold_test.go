@@ -133,6 +133,23 @@ func TestHoldOfJoiners(t *testing.T) {
 	})
 }
 
+// Who was let go hears of a failure from the receipt alone, so somebody has to look at
+// it, though another request of the same key got the answer.
+func TestHoldOfAJoinerWhoseCallFails(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		u := r.upstream("u1.test:80", after(500*time.Millisecond, answer(422, "no such order")))
+		first := r.async(func() reply { return r.post("http://u1.test/", "b", keyed) })
+		rest(100 * time.Millisecond)
+		second := r.post("http://u1.test/", "b", keyed, "Prefer: respond-async")
+		r.wantGoesOn(second, 1, 1)
+		r.want(<-first, 422, u, 1)
+		if rec, _ := r.follow(second); rec.State != "dead" || rec.Reason != "fail_permanent" {
+			t.Errorf("the receipt is %+v, want a letter", rec)
+		}
+		r.want(r.post("http://u1.test/", "b", "X-Idempotency-Key: heard"), 422, u, 2)
+	})
+}
+
 // Failures of a call whose client was let go: the receipt tells, and nobody repeats
 // what may have been executed.
 func TestHoldOfACallThatFails(t *testing.T) {

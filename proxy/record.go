@@ -373,14 +373,24 @@ func (x *exchange) resume() bool {
 
 // advance moves the record; false: the store refused, nothing may be sent.
 func (x *exchange) advance(from, to idempotency.State, c idempotency.Change) bool {
+	return !x.couldNotMove(to, x.move(from, to, c))
+}
+
+func (x *exchange) move(from, to idempotency.State, c idempotency.Change) error {
 	c.Now, c.Owner = time.Now(), x.id
 	rec, err := x.p.Store.Advance(context.WithoutCancel(x.call.Context()), x.rec.ID, from, to, c)
-	if err != nil {
-		x.p.Log.Error("the record could not be moved", "call_id", x.id, "from", from.String(), "to", to.String(), "error", err)
-		return false
+	if err == nil {
+		x.rec.State, x.rec.Host, x.rec.Receipt = rec.State, rec.Host, rec.Receipt
 	}
-	x.rec.State, x.rec.Host, x.rec.Receipt = rec.State, rec.Host, rec.Receipt
-	return true
+	return err
+}
+
+// couldNotMove logs why the record is still where it was, if so.
+func (x *exchange) couldNotMove(to idempotency.State, err error) bool {
+	if err != nil {
+		x.p.Log.Error("the record could not be moved", "call_id", x.id, "from", x.rec.State.String(), "to", to.String(), "error", err)
+	}
+	return err != nil
 }
 
 // settle ends the record of a call that got an upstream's answer; only the first
@@ -403,7 +413,7 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	kept := whole && !r.over
 	x.land(out, r.capture, kept)
 	if x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect) {
-		x.endRecord(idempotency.StateDone, x.stored(out, r.capture, kept))
+		x.endRecord(idempotency.StateDone, idempotency.Change{Answer: x.stored(out, r.capture, kept)})
 		return
 	}
 	x.endWithout(x.stored(out, r.capture, kept))
@@ -412,15 +422,32 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 // endWithout ends the record of a call that has no answer to replay. last is the
 // last answer of an upstream, for people; nil: there was none.
 func (x *exchange) endWithout(last *idempotency.Answer) {
-	x.alone = x.isAlone()
+	version, promised := x.promised()
+	x.alone = promised || x.isAlone()
 	switch {
 	case x.doubtful() && !x.keyless:
-		x.endRecord(idempotency.StateInDoubt, last)
+		x.endRecord(idempotency.StateInDoubt, idempotency.Change{Answer: last})
 	case x.p.durable && (x.isLetter() || x.staysLetter()):
-		x.endRecord(idempotency.StateDead, last)
+		x.endRecord(idempotency.StateDead, idempotency.Change{Answer: last})
 	default:
-		x.endRecord(idempotency.StateFailed, nil)
+		if !x.endRecord(idempotency.StateFailed, idempotency.Change{Version: version}) {
+			x.endWithout(last) // promised meanwhile
+		}
 	}
+}
+
+// promised says that a repeat was told 202 while this run went on: it hears the end
+// from nobody but the receipt. version is what the record was looked at as; 0: nothing
+// depends on it.
+func (x *exchange) promised() (version uint64, yes bool) {
+	if !x.lasting || x.outcome.decision.Reason != "fail_permanent" {
+		return 0, false
+	}
+	rec, err := x.p.Store.Get(context.WithoutCancel(x.call.Context()), x.rec.ID, time.Now())
+	if err != nil || rec.Owner != x.id {
+		return 0, false
+	}
+	return rec.Version, rec.Receipt == x.id // an older one is of an earlier run
 }
 
 // bury keeps a keyless call that was given up: somebody has to look at it.
@@ -499,7 +526,7 @@ func (x *exchange) settleMarker(r *message.Response) {
 	x.land(r, nil, false)
 	success := r.Status == 101 || idempotency.Storable(r.Status, true, false)
 	if x.outcome.decision.Do == Deliver && success {
-		x.endRecord(idempotency.StateDone, x.stored(r, nil, false))
+		x.endRecord(idempotency.StateDone, idempotency.Change{Answer: x.stored(r, nil, false)})
 		return
 	}
 	x.endWithout(x.stored(r, nil, false))
@@ -529,21 +556,27 @@ func (x *exchange) stored(out *message.Response, body []byte, kept bool) *idempo
 }
 
 // endRecord moves the record to its last state of this run, then wakes the waiters.
-func (x *exchange) endRecord(to idempotency.State, a *idempotency.Answer) {
-	x.ended = true
-	c := idempotency.Change{
-		Owner: x.id, Append: x.unsaved(), Reason: x.outcome.decision.Reason, Answer: a, TTL: x.set.KeyTTL, EndRun: true, Executed: x.executed(),
-	}
+// false: it is not at the version that c names any more, and nothing was done.
+func (x *exchange) endRecord(to idempotency.State, c idempotency.Change) bool {
+	saved := x.saved
+	c.Owner, c.Append, c.Reason, c.TTL, c.EndRun, c.Executed = x.id, x.unsaved(), x.outcome.decision.Reason, x.set.KeyTTL, true, x.executed()
 	switch to {
 	case idempotency.StateDead:
 		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
 		c.NextAt = time.Now().Add(c.TTL)
 	}
-	if !x.advance(x.rec.State, to, c) && x.lasting {
+	err := x.move(x.rec.State, to, c)
+	if c.Version != 0 && errors.Is(err, idempotency.ErrConflict) {
+		x.saved = saved
+		return false
+	}
+	x.ended = true
+	if x.couldNotMove(to, err) && x.lasting {
 		x.settleLater(to, c)
 	}
 	x.flight.End(x.landed)
+	return true
 }
 
 // unsaved are the attempts that the record does not have yet; it gets them now.
