@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"time"
-
-	"retryproxy/breaker"
 )
 
 // Hosts lists the gates by name.
@@ -26,7 +24,7 @@ func (l *Limiter) ResetBreaker(host string, now time.Time) bool {
 	defer l.unlock()
 	g, ok := b.gates.look(host)
 	if ok {
-		b.note(g.breaker.Reset(b.now))
+		b.note(g, g.breaker.Reset(b.now))
 		b.touch(g)
 	}
 	return ok
@@ -45,7 +43,7 @@ func (l *Limiter) Closed(host string, now time.Time) bool {
 	b := l.lock(now)
 	defer l.unlock()
 	g, ok := b.gates.look(host)
-	return !ok || g.breaker.State(b.now) == breaker.Closed
+	return !ok || g.closed(b.now)
 }
 
 // Admits says whether a host's breaker lets a call start now, be it as the probe
