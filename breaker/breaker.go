@@ -83,6 +83,7 @@ const (
 	ReasonRow        = "consecutive_failures"
 	ReasonRatio      = "failure_ratio"
 	ReasonOneShop    = "one_shop"       // of a shop: the host would have been cut off, but answers others
+	ReasonWorkedOff  = "worked_off"     // closed to closed: nobody waits any more of those whom an outage kept waiting
 	ReasonProbe      = "probe"          // open to half-open: a probe goes
 	ReasonProbeOK    = "probe_alive"    // half-open to closed
 	ReasonProbeBad   = "probe_failed"   // half-open to open

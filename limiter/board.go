@@ -169,8 +169,11 @@ func (b *board) tidy(g *gate) {
 	}
 	b.dismiss(g)
 	if g.relief && g.lanes[laneBacklog].size == 0 && !b.low(g) {
-		g.relief = false
+		if g.relief = false; g.outage.Waiting > 0 {
+			b.events = append(b.events, breaker.Event{Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now})
+		}
 	}
+	g.outage.Waiting = max(g.outage.Waiting, g.waiting)
 	b.agenda.set(&g.alarm, b.wakes(g))
 }
 
@@ -343,7 +346,7 @@ func (b *board) note(g *gate, e *breaker.Event) {
 			g.learnt.halve(b.config.Breaker.Probes, b.config.MaxInFlight)
 		}
 		if !g.relief {
-			g.outage.Since = b.now
+			g.outage = Outage{Since: b.now}
 		}
 		g.relief, g.outage.Reach = true, e.Reach.String()
 	}

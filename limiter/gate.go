@@ -20,7 +20,7 @@ type gate struct {
 	lanes     [lanes]lane
 	credit    float64          // of the backlog: its share of the starts that both lanes wanted
 	relief    bool             // an outage, or what it left is being worked off
-	outage    Outage           // of relief: Since and Reach
+	outage    Outage           // of relief: Waiting is the most at a time
 	waiting   int              // calls in line
 	planned   int              // calls that wait for their start
 	deadlines line[*Ticket]    // calls in line that have a deadline, by it
@@ -138,7 +138,7 @@ func (b *board) wakes(g *gate) (at time.Time) {
 		add(b.now.Add(b.ages(t) - clock))
 	}
 	if t, ok := g.newcomers.first(); ok && b.low(g) {
-		add(b.now.Add(max(t.mark+lateAfter-clock, 1)))
+		add(b.now.Add(max(t.mark+LateAfter-clock, 1)))
 	}
 	add(b.grows(g))
 	return at
@@ -163,7 +163,7 @@ func (b *board) promote(g *gate) {
 	if !b.low(g) {
 		return
 	}
-	for t, ok := g.newcomers.first(); ok && t.mark+lateAfter <= clock; t, ok = g.newcomers.first() {
+	for t, ok := g.newcomers.first(); ok && t.mark+LateAfter <= clock; t, ok = g.newcomers.first() {
 		b.unlane(t)
 		t.lane = laneBacklog
 		b.inlane(t)

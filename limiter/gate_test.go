@@ -333,8 +333,11 @@ func TestResetBreaker(t *testing.T) {
 		t.Error("ResetBreaker = false, want true")
 	}
 	d.granted("ticket", ticket)
-	if e := d.events[len(d.events)-1]; e.To != breaker.Closed || e.Reason != breaker.ReasonOperator || e.Host != host {
+	if e := d.events[len(d.events)-2]; e.To != breaker.Closed || e.Reason != breaker.ReasonOperator || e.Host != host {
 		t.Errorf("event = %+v, want closed by the operator", e)
+	}
+	if e := d.events[len(d.events)-1]; e.Reason != breaker.ReasonWorkedOff || e.From != e.To || e.Host != host {
+		t.Errorf("event = %+v, want the outage worked off", e)
 	}
 }
 

@@ -7,14 +7,16 @@ import (
 )
 
 // The lanes of a gate. A call is backlog once an attempt failed, or once it has waited
-// lateAfter at a gate that is below its full capacity.
+// LateAfter at a gate that is below its full capacity.
 const (
 	laneFresh = iota
 	laneBacklog
 	lanes
 )
 
-const lateAfter = time.Second
+// LateAfter is for how long a call waits at a gate that is below its full capacity until
+// it is backlog.
+const LateAfter = time.Second
 
 // lane is the calls of one kind in line at a gate. Within it the effective priority
 // decides, then shops take turns, and a shop's calls go by age; who has waited for half

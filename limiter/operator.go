@@ -11,6 +11,17 @@ func (l *Limiter) Hosts(now time.Time) []HostView {
 	return b.hosts()
 }
 
+// Host is the gate of one host; false: it is not known.
+func (l *Limiter) Host(host string, now time.Time) (HostView, bool) {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	if !ok {
+		return HostView{}, false
+	}
+	return b.hostView(g), true
+}
+
 // Limits lists the buckets: global, task types, shops.
 func (l *Limiter) Limits(now time.Time) []BucketView {
 	b := l.lock(now)

@@ -275,7 +275,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 func (x *exchange) claimOf(next Decision) limiter.Claim {
 	return limiter.Claim{
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
-		Retry: x.retrying(), Retries: x.earlier + len(x.past), Priority: x.policy.Priority, Arrived: x.started,
+		Retry: x.retrying(), Retries: x.earlier + len(x.past), Late: x.resumes || x.atGate >= limiter.LateAfter, Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
 		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
 		ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,
@@ -469,6 +469,8 @@ func breakerResult(v *classify.Verdict) breaker.Result {
 	switch {
 	case v.HostFault:
 		return breaker.Failed
+	case v.Class == classify.Success:
+		return breaker.Served
 	case v.Alive:
 		return breaker.Alive
 	}
