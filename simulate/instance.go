@@ -98,21 +98,24 @@ func (i *instance) answered() (all []*call) {
 	if due == 0 {
 		return nil
 	}
-	kept := i.line[:0]
-	for n, c := range i.line {
-		if len(all) == due {
-			kept = append(kept, i.line[n:]...)
-			break
-		}
+	n := 0
+	for ; n < len(i.line) && len(all) < due; n++ {
 		select {
-		case <-c.ticket.Ready():
-			all = append(all, c)
+		case <-i.line[n].ticket.Ready():
+			all = append(all, i.line[n])
+			i.line[n] = nil
 		default:
-			kept = append(kept, c)
 		}
 	}
-	clear(i.line[len(kept):])
-	i.line = kept
+	// Those who came first mostly go first: it is their side that closes up.
+	to := n
+	for n--; n >= 0; n-- {
+		if c := i.line[n]; c != nil {
+			to--
+			i.line[to] = c
+		}
+	}
+	i.line = i.line[to:]
 	return all
 }
 
