@@ -21,6 +21,7 @@ import (
 type learnt struct {
 	now    float64 // the limit; 0: nothing is known yet
 	steady bool    // it was lowered once: it rises in small steps from now on
+	aim    int     // what it was before an outage: up to there it rises quickly
 	cohort cohort
 	usual  map[string]*usual // by task type
 	cut    cut               // the last decrease, until it is judged; zero: none
@@ -31,6 +32,7 @@ type usual struct {
 	seconds float64
 	n       int
 	at      time.Time // of the last sample
+	fast    float64   // what was usual before the host became slow; 0: it is not slow
 }
 
 // cut is a decrease that has still to show that it helped.
@@ -47,16 +49,19 @@ type cohort struct {
 
 const (
 	startShare   = 4  // a host begins with a quarter of max_in_flight,
-	startLeast   = 16 // but with so many at least
-	leastCohort  = 10
+	startLeast   = 64 // but with so many at least
+	leastCohort  = 5
+	firstUsual   = 10               // the usual duration begins as the mean of so many
+	mostHalved   = 4                // an outage leaves a quarter of the limit at least
 	mostTogether = 60 * time.Second // a cohort that began longer ago is given up
 	stragglers   = 20               // one in so many of a cohort is not waited for
 	usualTime    = 30 * time.Second // time constant of the usual duration
 	usualKinds   = 16               // task types told apart at a host; further ones share one
 	mostUnusual  = 2                // times the usual duration: what counts of a longer one
 	ratioFaster  = 0.9              // of a cohort: below, the usual duration is too long
-	ratioIdle    = 1.05             // up to here the host is not waited for
-	ratioQueued  = 1.15             // from here on it is
+	ratioIdle    = 1.04             // up to here the host is not waited for
+	ratioQueued  = 1.08             // from here on it is
+	quick        = 1.5              // increase until the limit was lowered once
 	step         = 20               // additive increase: a twentieth
 )
 
@@ -85,13 +90,14 @@ func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	return c.id
 }
 
-// ended takes the end of an attempt. It reports whether the limit changed.
-func (a *learnt) ended(p *place, served bool, now time.Time, least, most int) bool {
+// ended takes the end of an attempt. learn: its duration may be a usual one. It reports
+// whether the limit changed.
+func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most int) bool {
 	limit, ratio := a.limit(least, most), 0.0
 	if took := now.Sub(p.began).Seconds(); served && took > 0 {
 		u := a.kind(p.kind)
 		ratio = u.ratio(took)
-		if u.n < leastCohort || p.load*2 <= limit {
+		if u.n < firstUsual || learn && p.load*2 <= limit {
 			u.add(took, now)
 		}
 	}
@@ -118,21 +124,21 @@ func (a *learnt) judge(limit, least, most int) {
 		a.cut = cut{}
 		if helped := (1 + float64(limit)/c.from) / 2; mean > c.ratio*helped {
 			a.now = c.from
-			a.shift(mean)
+			a.slower(mean)
 			return
 		}
 	}
 	switch {
 	case mean+2*deviation < ratioFaster:
-		a.shift(mean)
+		a.faster(mean)
 	case mean-2*deviation > ratioQueued:
 		a.cut = cut{float64(limit), mean}
 		a.now = max(float64(least), float64(limit)*max(0.5, 1/(mean-2*deviation)))
-		a.steady = true
-	case mean-deviation <= ratioIdle && a.steady:
+		a.steady, a.aim = true, 0
+	case mean-deviation <= ratioIdle && a.steady && limit >= a.aim:
 		a.now = min(float64(most), float64(limit)+max(1, float64(limit)/step))
 	case mean-deviation <= ratioIdle:
-		a.now = min(float64(most), 2*float64(limit))
+		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
 	}
 }
 
@@ -142,10 +148,24 @@ func (a *learnt) halve(least, most int) {
 	a.cohort = cohort{id: a.cohort.id}
 }
 
-// shift makes so many times the usual duration the usual one.
-func (a *learnt) shift(by float64) {
+// slower makes so many times the usual duration the usual one.
+func (a *learnt) slower(by float64) {
 	for _, u := range a.usual {
+		if u.fast == 0 {
+			u.fast = u.seconds
+		}
 		u.seconds *= by
+	}
+}
+
+// faster is the way back: what was usual before the host became slow is so again. If it
+// is not, that will show.
+func (a *learnt) faster(by float64) {
+	for _, u := range a.usual {
+		if u.seconds *= by; u.fast > 0 {
+			u.seconds = min(u.seconds, u.fast)
+		}
+		u.fast = 0
 	}
 }
 
@@ -179,13 +199,13 @@ func (u *usual) ratio(seconds float64) float64 {
 // add moves the usual duration towards a new one: the mean of the first ten, then by
 // and by.
 func (u *usual) add(seconds float64, now time.Time) {
-	weight := 1 / float64(min(u.n+1, leastCohort))
-	if u.n >= leastCohort {
+	weight := 1 / float64(min(u.n+1, firstUsual))
+	if u.n >= firstUsual {
 		weight = min(weight, now.Sub(u.at).Seconds()/usualTime.Seconds())
 		seconds = min(seconds, mostUnusual*u.seconds)
 	}
 	u.seconds += (seconds - u.seconds) * weight
-	u.n, u.at = min(u.n+1, leastCohort), now
+	u.n, u.at = min(u.n+1, firstUsual), now
 }
 
 // add takes the end of one attempt; ratio 0: it was no success.

@@ -168,12 +168,10 @@ func (b *board) tidy(g *gate) {
 		}
 	}
 	b.dismiss(g)
-	if g.relief && g.lanes[laneBacklog].size == 0 && !b.low(g) {
-		if g.relief = false; g.outage.Waiting > 0 {
-			b.events = append(b.events, breaker.Event{Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now})
-		}
-	}
 	g.outage.Waiting = max(g.outage.Waiting, g.waiting)
+	if g.closed(b.now) {
+		b.relieve(g)
+	}
 	b.agenda.set(&g.alarm, b.wakes(g))
 }
 
@@ -331,6 +329,17 @@ func (b *board) later(at time.Time) time.Time {
 	return b.now
 }
 
+// relieve ends an outage at a gate whose breaker was closed until now, once the ramp is
+// over and nobody waits any more of those whom it kept waiting.
+func (b *board) relieve(g *gate) {
+	if !g.relief || g.lanes[laneBacklog].size > 0 || g.ramp.under(b.config.Ramp, b.now) {
+		return
+	}
+	if g.relief = false; g.outage.Waiting > 0 {
+		b.events = append(b.events, breaker.Event{Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now})
+	}
+}
+
 // note keeps a change of state until it can be reported.
 func (b *board) note(g *gate, e *breaker.Event) {
 	if e == nil {
@@ -342,12 +351,13 @@ func (b *board) note(g *gate, e *breaker.Event) {
 	case e.To == breaker.Closed:
 		g.ramp = ramp{b.now}
 	case e.From == breaker.Closed:
+		if b.relieve(g); !g.relief {
+			g.outage, g.limitBefore = Outage{Since: b.now}, b.limit(g)
+		}
 		if !g.ramp.since.IsZero() && b.now.Before(g.ramp.ends(2*b.config.Ramp)) {
-			g.learnt.halve(b.config.Breaker.Probes, b.config.MaxInFlight)
+			g.learnt.halve(max(b.config.Breaker.Probes, g.limitBefore/mostHalved), b.config.MaxInFlight)
 		}
-		if !g.relief {
-			g.outage = Outage{Since: b.now}
-		}
+		g.learnt.aim = g.limitBefore
 		g.relief, g.outage.Reach = true, e.Reach.String()
 	}
 }

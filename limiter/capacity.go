@@ -97,20 +97,34 @@ func (b *board) charge(g *gate, lane int) {
 	g.credit = min(g.credit, 1)
 }
 
-// pace is how long attempts that succeed hold a slot, as a moving average.
-type pace struct{ mean float64 } // seconds; 0: unknown
+// pace is how long attempts that succeed hold a slot, in seconds; 0: unknown.
+type pace struct {
+	mean  float64 // moving average
+	usual float64 // the same over five minutes, moved little by what is unusual, and not by outages
+	at    time.Time
+}
 
-const paceWeight = 1.0 / 16
+const (
+	paceWeight = 1.0 / 16
+	paceTime   = 5 * time.Minute
+)
 
-func (p *pace) add(took time.Duration) {
-	if took <= 0 {
+// add takes the duration of a success. calm: there is no outage.
+func (p *pace) add(took time.Duration, calm bool, now time.Time) {
+	x := took.Seconds()
+	switch {
+	case x <= 0:
+		return
+	case p.mean == 0:
+		p.mean, p.usual, p.at = x, x, now
 		return
 	}
-	if p.mean == 0 {
-		p.mean = took.Seconds()
-		return
+	p.mean += (x - p.mean) * paceWeight
+	if calm {
+		weight := min(paceWeight, now.Sub(p.at).Seconds()/paceTime.Seconds())
+		p.usual += (min(x, mostUnusual*p.usual) - p.usual) * weight
+		p.at = now
 	}
-	p.mean += (took.Seconds() - p.mean) * paceWeight
 }
 
 // serves is how long a gate takes at best to start n calls, from the moment at which

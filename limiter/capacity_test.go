@@ -92,7 +92,7 @@ type ending struct {
 // run has clients keep so many calls open at a time, for a while.
 func (p *platform) run(clients int, span time.Duration) {
 	open := len(p.ends) + len(p.line)
-	for until := p.now.Add(span); p.now.Before(until); p.now = p.now.Add(5 * time.Millisecond) {
+	for until := p.now.Add(span); p.now.Before(until); p.now = p.now.Add(10 * time.Millisecond) {
 		p.l.Tick(p.now)
 		kept := p.ends[:0]
 		for _, e := range p.ends {
@@ -169,19 +169,19 @@ func TestLimitFollowsTheHost(t *testing.T) {
 		least, most  int
 		calls, spans int
 	}{
-		{"smaller than the start", 20, 0, 18, 26, 95, 30},
-		{"about the start", 60, 0, 57, 72, 285, 30},
-		{"larger than the start", 200, 0, 180, 240, 900, 30},
+		{"smaller than the start", 20, 0, 18, 26, 95, 15},
+		{"about the start", 60, 0, 57, 72, 285, 15},
+		{"larger than the start", 200, 0, 180, 240, 900, 15},
 		{"tiny", 2, 0, 1, 4, 8, 60},
-		{"smaller, with chance", 20, 0.4, 16, 60, 90, 30},
-		{"larger, with chance", 200, 0.4, 150, 256, 850, 30},
+		{"smaller, with chance", 20, 0.4, 16, 60, 90, 15},
+		{"larger, with chance", 200, 0.4, 150, 256, 850, 15},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPlatform(t, tt.servers, tt.jitter)
 			p.run(min(tt.servers/2+1, 30), 5*time.Second) // what is usual, without a queue
-			p.run(1000, time.Duration(tt.spans)*time.Second)
+			p.run(300, time.Duration(tt.spans)*time.Second)
 			p.count = 0
-			p.run(1000, 10*time.Second)
+			p.run(300, 10*time.Second)
 			if got := p.limit(); got < tt.least || got > tt.most {
 				t.Errorf("limit %d, want %d to %d", got, tt.least, tt.most)
 			}
@@ -235,10 +235,13 @@ func TestLimitIsOff(t *testing.T) {
 func TestLimitHasAFloor(t *testing.T) {
 	c := slots(256)
 	c.Adaptive, c.Breaker.Probes, c.Ramp = true, 3, 5*time.Second
+	c.Breaker.OpenMax = c.Breaker.Open
 	d := newDesk(t, c)
 	for range 12 { // each way back ends in the next outage
 		d.fail(host)
-		d.until(d.now.Add(10 * time.Second))
+		d.until(d.now.Add(2 * time.Second))
+		d.end(d.start(Claim{}), breaker.Alive)
+		d.until(d.now.Add(5 * time.Second)) // the ramp is over, and with it the outage
 		d.end(d.start(Claim{}), breaker.Alive)
 	}
 	if v := d.l.Hosts(d.now)[0]; v.Limit != 3 {

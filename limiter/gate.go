@@ -17,17 +17,18 @@ type gate struct {
 	busy    int        // slots in use
 	held    [lanes]int // of them, by lane
 
-	lanes     [lanes]lane
-	credit    float64          // of the backlog: its share of the starts that both lanes wanted
-	relief    bool             // an outage, or what it left is being worked off
-	outage    Outage           // of relief: Waiting is the most at a time
-	waiting   int              // calls in line
-	planned   int              // calls that wait for their start
-	deadlines line[*Ticket]    // calls in line that have a deadline, by it
-	patience  line[*Ticket]    // calls in line, by when max_wait is used up
-	youth     line[*Ticket]    // of them, those that are not aged
-	newcomers line[*Ticket]    // calls in the fresh lane, by when they came
-	failOpen  map[*Ticket]bool // calls in line that do not wait for the breaker
+	lanes       [lanes]lane
+	credit      float64          // of the backlog: its share of the starts that both lanes wanted
+	relief      bool             // an outage, or what it left is being worked off
+	outage      Outage           // of relief: Waiting is the most at a time
+	limitBefore int              // of relief
+	waiting     int              // calls in line
+	planned     int              // calls that wait for their start
+	deadlines   line[*Ticket]    // calls in line that have a deadline, by it
+	patience    line[*Ticket]    // calls in line, by when max_wait is used up
+	youth       line[*Ticket]    // of them, those that are not aged
+	newcomers   line[*Ticket]    // calls in the fresh lane, by when they came
+	failOpen    map[*Ticket]bool // calls in line that do not wait for the breaker
 
 	ramp   ramp
 	learnt learnt

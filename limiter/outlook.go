@@ -31,7 +31,11 @@ func (b *board) expects(t *Ticket) time.Time {
 // probe succeeds, the ramp follows, and no other lane wants a slot.
 func (b *board) turnAfter(g *gate, n int) time.Time {
 	c, from, start := &b.config, 0, b.now
-	full, perSecond := b.limit(g), 0.0
+	pace, full, perSecond := g.pace, b.limit(g), 0.0
+	pace.mean = min(pace.mean, pace.usual) // what is unusual is not what to hope for
+	if g.relief {
+		full = max(full, g.limitBefore)
+	}
 	if c.Ramp > 0 {
 		perSecond = float64(c.MaxInFlight-c.Breaker.Probes) / c.Ramp.Seconds()
 	}
@@ -44,12 +48,12 @@ func (b *board) turnAfter(g *gate, n int) time.Time {
 		if n -= c.Breaker.Probes; n < 0 {
 			return b.later(probe)
 		}
-		start, from = b.later(probe).Add(seconds(g.pace.mean)), c.Breaker.Probes
+		start, from = b.later(probe).Add(seconds(pace.mean)), c.Breaker.Probes
 	}
 	if perSecond == 0 {
 		from = full
 	}
-	return start.Add(g.pace.serves(n, min(from, full), full, perSecond))
+	return start.Add(pace.serves(n, min(from, full), full, perSecond))
 }
 
 // Outage is a host that is cut off, or on its way back.
@@ -62,8 +66,7 @@ type Outage struct {
 
 // outage describes the outage of a gate; nil: there is none.
 func (b *board) outage(g *gate) *Outage {
-	s := g.breaker.Status(b.now)
-	if !g.relief && s.Outage.IsZero() {
+	if !g.relief {
 		return nil
 	}
 	o := &Outage{Since: g.outage.Since, Reach: g.outage.Reach, Waiting: g.waiting}

@@ -112,10 +112,10 @@ func (b *board) report(g *gate, p *place, r breaker.Result) {
 // learn takes what an attempt says of how much the host can take.
 func (b *board) learn(g *gate, p *place, served bool) {
 	if served {
-		g.pace.add(b.now.Sub(p.began))
+		g.pace.add(b.now.Sub(p.began), !g.relief, b.now)
 	}
 	c := &b.config
-	if c.Adaptive && g.learnt.ended(p, served, b.now, c.Breaker.Probes, c.MaxInFlight) {
+	if c.Adaptive && g.learnt.ended(p, served, !g.relief, b.now, c.Breaker.Probes, c.MaxInFlight) {
 		b.touch(g)
 	}
 }
