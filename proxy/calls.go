@@ -191,6 +191,9 @@ func (x *exchange) finish() {
 	if h := x.p.Hooks.Call; h != nil {
 		h(s)
 	}
+	if h := x.p.Hooks.Handled; h != nil && x.handled(s.Result) {
+		h(x.policy.Name, x.handledAs(s.Result, now))
+	}
 }
 
 // summary completes what is known of the call.
