@@ -213,6 +213,22 @@ func TestReportCountsWhatTheRuleHad(t *testing.T) {
 	}, patches(plain, []string{"connect_ports: [443, 80, 7000, 7001]", "connect_ports: [443, 80, 7000, 7001], deny: [192.0.2.0/24]"})...)
 }
 
+// Of an opaque tunnel the dial counts, once the tunnel is over; what is in it is not ours.
+func TestReportCountsTunnels(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.closed("u1.test:443", answer(200, "ok"))
+		u.openAfter(50 * time.Millisecond)
+		c, _, got := r.connect("u1.test:443")
+		r.want(got, 200, nil, 0)
+		rest(time.Minute)
+		c.Close()
+		rest(time.Second)
+		if a := r.arm("default"); a.Calls != 1 || a.Saved != 1 || a.Attempts.Value != 2 || a.Sent.Value != 1 || a.Added.Value != 100 {
+			t.Errorf("default = %+v, want one call of 2 dials, one of which reached the host, and 100 ms", a)
+		}
+	}, plain...)
+}
+
 // Attempts that never reached an upstream are attempts, and amplify nothing.
 func TestReportTellsAttemptsFromRequests(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -237,6 +253,40 @@ func TestReportCountsWhatTheGateTurnsAway(t *testing.T) {
 			t.Errorf("calls %d, succeeded %d, attempts %v, added %v ms; want 2, 1, 0.5, and 150: half of max_wait", a.Calls, a.Succeeded, a.Attempts.Value, a.Added.Value)
 		}
 	}, patches(plain, []string{"max_in_flight: 100", "max_in_flight: 1, max_wait: 300ms"})...)
+}
+
+// What a call waited for a retry that never came is added as well.
+func TestReportCountsAWaitForNothing(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", byPath(map[string]step{"/fails": answer(503, ""), "/slow": after(900*time.Millisecond, answer(200, "ok"))}))
+		fails := r.async(func() reply { return r.get("http://u1.test/fails") })
+		rest(50 * time.Millisecond)
+		slow := r.async(func() reply { return r.get("http://u1.test/slow") }) // has the only slot when the retry is due
+		got := <-fails
+		r.letEnd(got)
+		r.wantHeader(got, "X-Retry-Reason", "no_slot")
+		if a := r.arm("default"); a.Calls != 1 || a.Attempts.Value != 1 || a.Added.Value != 400 {
+			t.Errorf("default = %+v, want one call of 1 attempt and 400 ms: a backoff of 100 and max_wait", a)
+		}
+		r.letEnd(<-slow)
+		r.want(reply{}, 0, u, 2)
+	}, patches(plain, []string{"max_in_flight: 100", "max_in_flight: 1, max_wait: 300ms"})...)
+}
+
+// A call that was parked for too long counts with what was tried of it before.
+func TestReportOfACallParkedForTooLong(t *testing.T) {
+	blackouts(t, func(r *rig, o *blackout) {
+		r.upstream("u1.test:80", answer(429, "", "Retry-After: 300"))
+		r.letEnd(r.post("http://u1.test/", "b", keyed))
+		o.stop()
+		rest(2 * time.Hour)
+		o.start()
+		rest(10 * time.Second)
+		r.wantState(idempotency.StateDead)
+		if a := r.arm("default"); a.Calls != 1 || a.Succeeded != 0 || a.Attempts.Value != 1 || a.Added.Value < 2*3600*1000 {
+			t.Errorf("default = %+v, want one failed call of 1 attempt and 2 hours", a)
+		}
+	}, parks...)
 }
 
 // A reload keeps the figures of what stays as it is; a variant whose settings changed
@@ -286,6 +336,34 @@ func TestReportAfterAReload(t *testing.T) {
 			t.Errorf("its reset = %d, want 404", got.Status)
 		}
 	}, policies("variants: [{name: a}, {name: b}]")...)
+}
+
+// Variants whose policy is for other calls than before begin anew: others fail otherwise.
+func TestReportBeginsAnewWithAnotherMatch(t *testing.T) {
+	groups := func(text string) []report.Group {
+		cfg, err := parseText(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := cfg.Policies()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reportGroups(set)
+	}
+	const ship = "retry_policies: [{name: ship, match: {shop: s1}, variants: [{name: a, weight: 9}, {name: b}]}]"
+	r := report.New(groups(ship), time.Now())
+	for _, tt := range []struct {
+		old, new string
+		calls    int
+	}{{"weight: 9", "weight: 5", 1}, {"shop: s1", "shop: s2", 0}} {
+		r.Count("ship/a", report.Call{Succeeded: true, Attempts: 1})
+		r.Configure(groups(strings.Replace(ship, tt.old, tt.new, 1)), time.Now())
+		v, _ := r.View("ship", time.Now())
+		if got := v.Policies[0].Arms[0].Calls; got != tt.calls {
+			t.Errorf("%d calls after %s became %s, want %d", got, tt.old, tt.new, tt.calls)
+		}
+	}
 }
 
 const slowAndQuick = "jitter: none, variants: [{name: slow, base_delay: 2s, max_delay: 2s}, {name: quick}]"

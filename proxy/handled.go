@@ -17,7 +17,7 @@ func (x *exchange) handled(result string) bool {
 		return false
 	}
 	began := x.earlier+len(x.past) > 0 || x.turn.Refused != ""
-	return began && x.outcome.refusal == nil && x.lastRun().Kind == idempotency.ByClient
+	return began && x.lastRun().Kind == idempotency.ByClient
 }
 
 // handledAs is what the report gets of it at now.
