@@ -21,7 +21,8 @@ func someReport(t *testing.T) string {
 	groups := func(weight int) []report.Group {
 		return []report.Group{
 			{Policy: "ship", Arms: []report.Arm{{Name: "ship/now", Variant: "now", Weight: 90}, {Name: "ship/quick", Variant: "quick", Weight: weight}}},
-			{Policy: "rest", Arms: []report.Arm{{Name: "rest"}}}, {Policy: "idle", Arms: []report.Arm{{Name: "idle"}}},
+			{Policy: "rest", Arms: []report.Arm{{Name: "rest"}}},
+			{Policy: "idle", Arms: []report.Arm{{Name: "idle"}}},
 		}
 	}
 	r := report.New(groups(5), started)

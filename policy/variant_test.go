@@ -30,8 +30,12 @@ func TestArmWithoutVariants(t *testing.T) {
 // These never change: a new version must not move a key to another variant.
 func TestArmIsStable(t *testing.T) {
 	for _, c := range []struct{ tenant, key, want string }{
-		{"-", "order-1", "ship/0"}, {"-", "order-2", "ship/1"}, {"-", "order-3", "ship/1"},
-		{"user=bot1;shop=17", "order-1", "ship/0"}, {"user=bot1;shop=18", "order-1", "ship/0"}, {"user=bot1;shop=18", "order-2", "ship/0"},
+		{"-", "order-1", "ship/0"},
+		{"-", "order-2", "ship/1"},
+		{"-", "order-3", "ship/1"},
+		{"user=bot1;shop=17", "order-1", "ship/0"},
+		{"user=bot1;shop=18", "order-1", "ship/0"},
+		{"user=bot1;shop=18", "order-2", "ship/0"},
 	} {
 		if got := armed("ship", 1, 1).Arm(c.tenant, c.key).Name; got != c.want {
 			t.Errorf("Arm(%s, %s) = %s, want %s", c.tenant, c.key, got, c.want)
