@@ -22,7 +22,7 @@ import (
 )
 
 // refused opens a store that is not to be opened.
-func refused(t *testing.T, c Config, steps []string, want ...string) {
+func refused(t *testing.T, c Config, steps []migration, want ...string) {
 	t.Helper()
 	s, err := open(t.Context(), c, steps)
 	if err == nil {
@@ -81,7 +81,7 @@ func TestStrangePaths(t *testing.T) {
 
 func TestNewerVersionIsRefused(t *testing.T) {
 	c := config(t.TempDir())
-	s, err := open(t.Context(), c, append(slices.Clone(migrations), "CREATE TABLE later (a)"))
+	s, err := open(t.Context(), c, append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a)"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +109,10 @@ func TestMigrationKeepsACopy(t *testing.T) {
 	r.reach(key("a", 1), idempotency.StateParked, 0, start)
 	r.Close()
 
-	broken := append(slices.Clone(migrations), "CREATE TABLE later (a); CREATE TABLE later (b)")
+	broken := append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a); CREATE TABLE later (b)"})
 	refused(t, c, broken, fmt.Sprint("migration to version ", len(broken)), "nothing of it is kept")
 
-	next := append(slices.Clone(migrations), "CREATE TABLE later (a)")
+	next := append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a)"})
 	s, err := open(t.Context(), c, next)
 	if err != nil {
 		t.Fatal(err)
