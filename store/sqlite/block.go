@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"retryproxy/attempt"
 	"retryproxy/journal"
 )
@@ -186,10 +184,15 @@ const (
 	byReason
 )
 
-// hash is what a call with this value can be found by. Nothing about it is secret:
-// the value is in the text of the call.
+// hash is what a call with this value can be found by: FNV-1a of the field and the
+// value. It may be that of another value by chance; the text of the call tells.
 func (f field) hash(value string) uint64 {
-	return xxhash.Sum64String(value) + uint64(f)*0x9e3779b97f4a7c15
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := (offset ^ uint64(f)) * prime
+	for i := range len(value) {
+		h = (h ^ uint64(value[i])) * prime
+	}
+	return h
 }
 
 // appendHashes gives what a call can be found by.

@@ -220,6 +220,7 @@ func TestSpoiltBlocks(t *testing.T) {
 		{"marks cut off", "marks = substr(marks, 1, length(marks) - 1)", true, []int{3, 2, 1}},
 		{"strange marks", "marks = x'ffffffffffffffffffff'", true, []int{3, 1}},
 		{"short texts", "texts = substr(texts, 1, 100)", true, []int{3, 1}},
+		{"strange texts", `texts = replace(texts, '["2",', '["2",,')`, true, []int{3, 1}},
 		{"no filter", "filter = x'00'", false, []int{3, 22, 2, 1}},
 		{"no filter at all", "filter = x''", false, []int{3, 22, 2, 1}},
 	} {

@@ -46,7 +46,8 @@ func (s *Store) Find(ctx context.Context, q journal.Query) (found []journal.Entr
 		}
 		c, err := parseCall([]byte(f.found[i].text))
 		if err != nil {
-			return nil, false, findError(err)
+			s.spoilt(f.found[i].block, err)
+			continue
 		}
 		if f.exact.Wants(c, c.Ended) {
 			found = append(found, journal.Entry{Summary: c, Place: f.found[i].place.text()})
@@ -90,6 +91,7 @@ type finding struct {
 
 type foundCall struct {
 	place    callPlace
+	block    int64
 	at, size int // of its text in those of its block
 	text     string
 }
@@ -147,7 +149,7 @@ func (f *finding) look(ctx context.Context, s *Store, tx *sql.Tx, id int64) erro
 	if err := tx.QueryRowContext(ctx, readMarks, id).Scan(&marks); err != nil {
 		return err
 	}
-	new, err := f.matches(marks)
+	new, err := f.matches(id, marks)
 	if len(new) > 0 {
 		var texts string
 		if err := tx.QueryRowContext(ctx, readTexts, id).Scan(&texts); err != nil {
@@ -163,7 +165,7 @@ func (f *finding) look(ctx context.Context, s *Store, tx *sql.Tx, id int64) erro
 
 // matches are the calls of a block that are wanted, as far as can be told without
 // their texts.
-func (f *finding) matches(marks []byte) (out []foundCall, err error) {
+func (f *finding) matches(id int64, marks []byte) (out []foundCall, err error) {
 	for at := 1; len(marks) > 0; {
 		var m mark
 		if m, marks, err = nextMark(marks); err != nil {
@@ -171,7 +173,7 @@ func (f *finding) matches(marks []byte) (out []foundCall, err error) {
 		}
 		p := callPlace{m.ended, m.number}
 		if m.ended >= f.since && f.behind.order(p) < 0 && f.hasRoom(p) && m.has(f.wanted) {
-			out = append(out, foundCall{place: p, at: at, size: m.size})
+			out = append(out, foundCall{place: p, block: id, at: at, size: m.size})
 		}
 		at += m.size + 1 // a comma or ]
 	}

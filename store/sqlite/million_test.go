@@ -136,15 +136,15 @@ func TestMillionCalls(t *testing.T) {
 		least int // calls that are found
 		most  time.Duration
 	}{
-		{"by call id", journal.Query{CallID: old.ID}, 1, time.Millisecond},
-		{"by key", journal.Query{KeyHash: old.KeyHash}, 1, time.Millisecond},
-		{"the newest 100", journal.Query{}, 100, 10 * time.Millisecond},
+		{"by call id", journal.Query{CallID: old.ID}, 1, 100 * time.Millisecond},
+		{"by key", journal.Query{KeyHash: old.KeyHash}, 1, 100 * time.Millisecond},
+		{"the newest 100", journal.Query{}, 100, 50 * time.Millisecond},
 		{"100 of a shop, three days ago", journal.Query{Shop: "s7", Until: old.Ended}, 100, 100 * time.Millisecond},
-		{"by a text that is there once", journal.Query{Words: benchSalts.Words(old.ClientID)}, 1, 2 * time.Second},
-		{"by a text that is nowhere", journal.Query{Words: benchSalts.Words("no-such-order")}, 0, 2 * time.Second},
-		{"by two words and a shop that has none", journal.Query{Words: benchSalts.Words("sku-88412001 order_sn"), Shop: "none"}, 0, 5 * time.Second},
-		{"of a shop that has none", journal.Query{Shop: "none"}, 0, 2 * time.Second},
-		{"by a reason that no attempt has", journal.Query{Reason: "none"}, 0, 5 * time.Second},
+		{"by a text that is there once", journal.Query{Words: benchSalts.Words(old.ClientID)}, 1, 100 * time.Millisecond},
+		{"by a text that is nowhere", journal.Query{Words: benchSalts.Words("no-such-order")}, 0, 100 * time.Millisecond},
+		{"by two words and a shop that has none", journal.Query{Words: benchSalts.Words("sku-88412001 order_sn"), Shop: "none"}, 0, 100 * time.Millisecond},
+		{"of a shop that has none", journal.Query{Shop: "none"}, 0, 100 * time.Millisecond},
+		{"by a reason that no attempt has", journal.Query{Reason: "none"}, 0, 100 * time.Millisecond},
 	} {
 		var all []time.Duration
 		for range 5 {
