@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -74,7 +75,7 @@ func (d *decoder) decode(n *yaml.Node, path string, v reflect.Value) {
 // isScalar says whether v is written as one scalar.
 func isScalar(v reflect.Value) bool {
 	switch v.Addr().Interface().(type) {
-	case *time.Time, *netip.Prefix, *policy.HourRange:
+	case *time.Time, *netip.Prefix, *policy.HourRange, encoding.TextUnmarshaler:
 		return true
 	}
 	return v.Kind() != reflect.Struct && v.Kind() != reflect.Map && v.Kind() != reflect.Slice
@@ -239,6 +240,8 @@ func (d *decoder) set(text, tag string, v reflect.Value) (err error) {
 		var s Secret
 		s, err = d.secret(text)
 		*p = Login(s)
+	case encoding.TextUnmarshaler: // of a package that reads its own files with Decode
+		err = p.UnmarshalText([]byte(text))
 	default:
 		err = setBasic(text, tag, v)
 	}
