@@ -84,6 +84,16 @@ func TestRulesOfTheProxy(t *testing.T) {
 	}
 }
 
+// Of a policy with variants each call lives by one.
+func TestVariantsHaveTheirPart(t *testing.T) {
+	const text = "platform: {failures: [{share: 1, status: 503}]}\nduration: 1m\nbots: [{bots: 100, every: 0, method: GET, patience: 50s}]"
+	const limits = "retry_limits: {global: off}, breakers: {host: {min_calls: 10000, consecutive_failures: 10000}}"
+	r := tried(t, text, `{retry_policies: [{name: default, variants: [{name: none, max_retries: 0}, {name: one, max_retries: 1}]}], `+limits+`}`)
+	if n := r.Total.Upstream; n < 130 || n > 170 {
+		t.Errorf("%d requests of 100 calls, want about 150: half of them are tried twice", n)
+	}
+}
+
 // A POST without a key that was cut off may have been done.
 func TestUnsafeCallsAreNotRepeated(t *testing.T) {
 	const text = `
