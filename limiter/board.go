@@ -329,10 +329,16 @@ func (b *board) later(at time.Time) time.Time {
 	return b.now
 }
 
-// relieve ends an outage at a gate whose breaker was closed until now, once the ramp is
-// over and nobody waits any more of those whom it kept waiting.
+// relieve ends an outage at a gate whose breaker was closed until now: the ramp is over,
+// and nobody waits any more of those whom it kept waiting. Retries for which there is a
+// slot but no token are not the outage's, and nobody waits for longer than max_wait: at
+// a host that is always busy, calls that failed since would make it last for ever.
 func (b *board) relieve(g *gate) {
-	if !g.relief || g.lanes[laneBacklog].size > 0 || g.ramp.under(b.config.Ramp, b.now) {
+	full := g.ramp.ends(b.config.Ramp)
+	if !g.relief || b.now.Before(full) {
+		return
+	}
+	if g.lanes[laneBacklog].size > 0 && g.stop != "" && b.now.Before(full.Add(b.config.MaxWait)) {
 		return
 	}
 	if g.relief = false; g.outage.Waiting > 0 {

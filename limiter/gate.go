@@ -114,8 +114,8 @@ func (g *gate) measure(stop string, now time.Time) {
 }
 
 // next is when time alone changes something at a gate: a deadline or a patience ends, a
-// probe is due or silent for too long, the ramp gives another slot, a call is late or
-// aged. Zero: never.
+// probe is due or silent for too long, the ramp gives another slot or is over, a call is
+// late or aged. Zero: never.
 func (b *board) wakes(g *gate) (at time.Time) {
 	add := func(x time.Time) {
 		if !x.IsZero() && (at.IsZero() || x.Before(at)) {
@@ -127,6 +127,13 @@ func (b *board) wakes(g *gate) (at time.Time) {
 	}
 	if t, ok := g.deadlines.first(); ok {
 		add(t.claim.Deadline)
+	}
+	if full := g.ramp.ends(b.config.Ramp); g.relief && g.closed(b.now) {
+		if full.After(b.now) {
+			add(full)
+		} else {
+			add(full.Add(b.config.MaxWait))
+		}
 	}
 	if g.waiting == 0 || g.stop == "" {
 		return at
