@@ -164,7 +164,7 @@ func TestSameSeedSameNumbers(t *testing.T) {
 		s := shipped(t, "storm-slow")
 		s.shorten(30 * time.Second)
 		s.Seed, s.Bots[0].Arrivals, s.Platform.Service = seed, arriveRandom, Spread{kind: kindExponential, a: 200 * time.Millisecond}
-		r, err := Simulate(s, config.Options{})
+		r, err := Simulate(t.Context(), s, config.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestAgainstOtherConfigurations(t *testing.T) {
 		t.Errorf("runs = %v, want the two peers, a.yaml without retries and b.yaml with them", runs)
 	}
 	s.Against([]string{filepath.Join(dir, "none.yaml")})
-	if _, err := Simulate(s, config.Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Simulate(t.Context(), s, config.Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Simulate with a missing file = %v, want that it does not exist", err)
 	}
 }
@@ -281,7 +281,7 @@ func TestFaultsOfScenarios(t *testing.T) {
 	for _, test := range tests {
 		s, err := Parse("s.yaml", []byte(test.text))
 		if err == nil {
-			_, err = Simulate(s, config.Options{})
+			_, err = Simulate(t.Context(), s, config.Options{})
 		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q: %v, want %q", test.text, err, test.want)
@@ -292,7 +292,7 @@ func TestFaultsOfScenarios(t *testing.T) {
 func TestReports(t *testing.T) {
 	s := shipped(t, "storm-slow")
 	s.Runs[0].Name = "a < b & c"
-	r, err := Simulate(s, config.Options{})
+	r, err := Simulate(t.Context(), s, config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
