@@ -80,7 +80,7 @@ func (c *call) ask() {
 func (c *call) claim(next proxy.Decision) limiter.Claim {
 	return limiter.Claim{
 		Host: c.attrs.Host, Shop: c.attrs.Shop, TaskType: c.attrs.TaskType,
-		Retry: c.past > 0, Retries: c.past, Priority: c.policy.Priority, Arrived: c.arrived,
+		Retry: c.past > 0, Retries: c.past, Late: c.atGate >= limiter.LateAfter, Priority: c.policy.Priority, Arrived: c.arrived,
 		NotBefore: next.At, Cause: next.Cause, Deadline: c.end, MaxWait: c.cfg.Slots.MaxWait - c.atGate,
 		FailOpen:     c.policy.OnOpen == "fail",
 		ProbeTimeout: c.policy.ConnectTimeout + c.policy.PerTryTimeout,
