@@ -40,6 +40,25 @@ func TestRamp(t *testing.T) {
 	}
 }
 
+// An outage that kept somebody waiting is over once nobody of them waits and the ramp has
+// ended, and that is told then.
+func TestTheEndOfAnOutageIsTold(t *testing.T) {
+	d := newDesk(t, ramped())
+	d.fail(host)
+	waits := d.line(2, Claim{})
+	d.until(at(2 * time.Second))
+	d.end(d.granted("probe", waits[0]).Grant, breaker.Alive)
+	d.end(d.granted("next", waits[1]).Grant, breaker.Alive)
+	d.until(at(7*time.Second - 1))
+	if e := d.events[len(d.events)-1]; e.Reason == breaker.ReasonWorkedOff {
+		t.Error("told before the ramp was over")
+	}
+	d.until(at(7 * time.Second))
+	if e := d.events[len(d.events)-1]; e.Reason != breaker.ReasonWorkedOff || !e.At.Equal(at(7*time.Second)) {
+		t.Errorf("event = %+v, want the outage worked off at 7s", e)
+	}
+}
+
 // While the ramp lasts a call that waits for a second is backlog; those that come then
 // go before it.
 func TestFreshCallsFirstDuringTheRamp(t *testing.T) {
