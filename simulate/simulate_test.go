@@ -183,6 +183,41 @@ bots:
 	}
 }
 
+// Variants of a policy are compared within one run.
+func TestVariantsAreCompared(t *testing.T) {
+	const text = `
+duration: 20s
+platform: {failures: [{share: 0.3, status: 503}]}
+bots: [{name: bots, bots: 100, every: 1s, keyed: true, shops: 10}]
+runs:
+  - name: both
+    config:
+      retry_policies:
+        - {name: order, match: {shop: "*"}, variants: [{name: none, max_retries: 0}, {name: two, weight: 3, max_retries: 2}]}
+      retry_limits: {global: off, task_type: off, shop: off}
+`
+	s := scenario(t, "test.yaml", text)
+	report, err := Simulate(t.Context(), s, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := report.WriteText(&out); err != nil || !strings.Contains(out.String(), "both: variant") {
+		t.Errorf("WriteText = %v, without the variants:\n%s", err, &out)
+	}
+	arms := report.Runs[0].Policies
+	if len(arms) != 2 || arms[0].Name != "order/none" || arms[1].Name != "order/two" {
+		t.Fatalf("policies = %+v, want the two variants", arms)
+	}
+	hold(t,
+		goal{"calls of weight 1 in 4", float64(arms[0].Calls), 430, 570},
+		goal{"success without retries", arms[0].Success, 0.65, 0.75},
+		goal{"requests per call without", arms[0].Amplification, 1, 1},
+		goal{"success with two", arms[1].Success, 0.955, 0.99},
+		goal{"requests per call with two", arms[1].Amplification, 1.33, 1.45},
+	)
+}
+
 // Naive retries are for failures of the platform, whatever it says about time.
 func TestNaivePeer(t *testing.T) {
 	for failure, want := range map[string]int{
