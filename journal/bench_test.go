@@ -2,10 +2,10 @@ package journal
 
 import (
 	"context"
-	"testing"
-	"time"
 	"runtime"
 	"sync"
+	"testing"
+	"time"
 
 	"retryproxy/attempt"
 )
