@@ -36,6 +36,7 @@ var layers = map[string]layer{
 	"idempotency": {level: 1},
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
+	"report":      {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency", "journal"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http

@@ -95,7 +95,7 @@ func commands() []command {
 		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
 		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
 		{"preset", "", "", "test a preset", nil},
-		{"report", "", "", "what retries saved", nil},
+		{"report", "[-policy name] [-reset] [-json]", "", "what retries saved, and which variant of a policy does better", Report},
 	}
 }
 

@@ -83,17 +83,21 @@ func isScalar(v reflect.Value) bool {
 
 // object reads a mapping with fixed keys over a struct.
 func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
-	d.pairs(n, path, func(key *yaml.Node, value *yaml.Node, at string) {
-		i, later := field(v.Type(), key.Value)
-		switch {
-		case i < 0:
-			d.fail(key.Line, at, "unknown key%s", suggestion(v.Type(), key.Value))
-		case later:
-			d.later(value, at, v.Field(i))
-		default:
-			d.decode(value, at, v.Field(i))
-		}
-	})
+	d.pairs(n, path, func(key *yaml.Node, value *yaml.Node, at string) { d.member(key, value, at, v) })
+}
+
+// member reads one key of a mapping into its field of struct v. further are keys
+// that are known as well, for the hint where this one is not.
+func (d *decoder) member(key, value *yaml.Node, at string, v reflect.Value, further ...string) {
+	i, later := field(v.Type(), key.Value)
+	switch {
+	case i < 0:
+		d.fail(key.Line, at, "unknown key%s", suggestion(v.Type(), key.Value, further...))
+	case later:
+		d.later(value, at, v.Field(i))
+	default:
+		d.decode(value, at, v.Field(i))
+	}
 }
 
 // later accepts a key that is not built yet with its default only.

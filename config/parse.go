@@ -235,6 +235,9 @@ func (c *Config) upperMethods() {
 	for i := range c.RetryPolicies {
 		upper(c.RetryPolicies[i].SafeMethods)
 		upper(c.RetryPolicies[i].Match.Method)
+		for j := range c.RetryPolicies[i].Variants {
+			upper(c.RetryPolicies[i].Variants[j].SafeMethods)
+		}
 	}
 	for i := range c.Retries.Scopes {
 		upper(c.Retries.Scopes[i].Match.Method)

@@ -188,6 +188,9 @@ func (x *exchange) finish() {
 	s := x.summary(now)
 	x.deadLetter(s)
 	x.p.calls.done(x, s)
+	if h := x.p.Hooks.Handled; h != nil && x.handled(s.Result) {
+		h(x.policy.Name, x.handledAs(s.Result, now))
+	}
 	if h := x.p.Hooks.Call; h != nil {
 		h(s)
 	}

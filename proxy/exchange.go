@@ -66,7 +66,7 @@ type exchange struct {
 	letter   bool                      // it was given up before, and is a dead letter
 	buried   bool                      // keyless: it is kept as a dead letter
 	lasting  bool                      // a durable store keeps all that it takes to go on
-	earlier  int                       // attempts of this run that an earlier process made
+	earlier  int                       // attempts of this run that an earlier process made, or this one before it was parked
 	saved    int                       // attempts of past that the record has
 	ended    bool                      // the record left running and waiting
 	settled  bool                      // what the answer means for the record is known
@@ -74,6 +74,7 @@ type exchange struct {
 
 	// What was tried.
 	past    attempt.History
+	unsent  int // of past: those of which nothing reached an upstream
 	retries int // retries this run may make in all
 	nxHost  bool
 	next    Decision       // what to do next
@@ -454,6 +455,9 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	a.Status = t.status()
 	if t.Response != nil {
 		a.UpstreamID = upstreamID(t.Response.Fields)
+	}
+	if a.Status == 0 && t.Outcome.Phase < classify.PhaseSent {
+		x.unsent++
 	}
 	x.p.Limiter.Report(x.grant, BreakerResult(&t.verdict), now)
 	x.reportExit(t, now)

@@ -46,7 +46,7 @@ func (i *instance) newCall(e *errand) *call {
 	c.attrs = policy.Attrs{
 		TaskType: b.TaskType, Shop: e.shop, ShopTier: i.tierOf(e), Host: i.run.platform.base.Host, Path: b.Path, Method: b.Method,
 	}
-	c.policy = i.policies.Match(&c.attrs, c.arrived)
+	c.policy = i.policies.Match(&c.attrs, c.arrived).Arm(e.shop, c.id())
 	c.rules = c.policy.Rules(b.Method, b.Keyed, b.Keyed && c.policy.KeyHonoured(c.attrs.Host))
 	deadline := c.policy.Deadline
 	if b.Tells {

@@ -26,7 +26,7 @@ const (
 // Parse reads a scenario called name over the defaults and checks it, but not the
 // configurations in it. The error joins one config.Problem for each fault.
 func Parse(name string, data []byte) (*Scenario, error) {
-	s := &Scenario{file: name, Seed: 1, Start: time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)}
+	s := &Scenario{file: name, Seed: 1}
 	s.Platform = Platform{Host: "api.example.com:443", Full: 503}
 	k := checker{config.Decode(name, data, s)}
 	s.complete(name)

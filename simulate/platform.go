@@ -130,6 +130,28 @@ func (is *Platform) failing(r *request) *Fail {
 	return nil
 }
 
+// capacity is how many requests a second it can take; 0: any number. What is wrong
+// with some shops only is left out.
+func (is *Platform) capacity() float64 {
+	mean, rest := 0.0, 1.0
+	for i := range is.Failure {
+		f := &is.Failure[i]
+		if len(f.Shops) > 0 {
+			continue
+		}
+		rest -= f.Share
+		if f.Fault != faultRefused {
+			spent, _ := f.outcome(is.Service.mean())
+			mean += f.Share * spent.Seconds()
+		}
+	}
+	mean += max(rest, 0) * is.Service.mean().Seconds()
+	if is.Slots == 0 || mean <= 0 {
+		return 0
+	}
+	return float64(is.Slots) / mean
+}
+
 // outcome is what comes of a request that fails, and for how long it has its slot.
 func (f *Fail) outcome(service time.Duration) (time.Duration, reply) {
 	if f.After > 0 {

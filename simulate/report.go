@@ -83,7 +83,10 @@ type Second struct {
 	Retries  int `json:"retries"`   // of these
 	Waiting  int `json:"waiting"`   // at the end: calls held back
 	InFlight int `json:"in_flight"` // at the end: requests at the platform
-	Capacity int `json:"capacity"`  // at the end: slots; 0: no bound
+	Slots    int `json:"slots"`     // at the end: of the platform; 0: no bound
+
+	// Capacity is how many requests a second the platform can take at the end; 0: no bound.
+	Capacity float64 `json:"capacity"`
 }
 
 // result sums a run up.

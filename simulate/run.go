@@ -76,9 +76,22 @@ const (
 	diceBots     = 3 << 32
 )
 
+// begins is the virtual date of the beginning. A scenario without one begins at the
+// same hour everywhere, so that the same policies hold.
+func (s *Scenario) begins(cfg *config.Config) time.Time {
+	zone := time.UTC
+	if cfg != nil {
+		zone = cfg.Location()
+	}
+	if s.Start.IsZero() {
+		return time.Date(2026, 12, 1, 10, 0, 0, 0, zone)
+	}
+	return s.Start
+}
+
 func newRun(s *Scenario, how *Run, cfg *config.Config) (*run, error) {
 	dice := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(uint64(s.Seed), stream)) }
-	r := &run{clock: clock{start: s.Start}, tally: newTally(s)}
+	r := &run{clock: clock{start: s.begins(cfg)}, tally: newTally(s)}
 	r.platform = platform{clock: &r.clock, dice: dice(dicePlatform), base: s.Platform, phases: s.Phases, tally: r.tally}
 	if cfg == nil {
 		r.caller = &peer{run: r, retries: how.Retries, timeout: how.Timeout, delay: how.Delay}
@@ -123,6 +136,7 @@ func (r *run) loop() {
 // pass books the seconds that are over before time goes on to at.
 func (r *run) pass(at time.Duration) {
 	for r.tally.ends() <= at {
-		r.tally.endSecond(r.caller.waiting(), r.platform.inFlight(), r.platform.now().Slots)
+		is := r.platform.now()
+		r.tally.endSecond(Second{Waiting: r.caller.waiting(), InFlight: r.platform.inFlight(), Slots: is.Slots, Capacity: is.capacity()})
 	}
 }

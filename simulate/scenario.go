@@ -13,7 +13,7 @@ type Scenario struct {
 	About    string        `key:"about"`    // for people
 	Duration time.Duration `key:"duration"` // bots begin calls for so long; what was begun is seen through
 	Seed     int           `key:"seed"`
-	Start    time.Time     `key:"start"` // virtual date of the beginning: hour_range goes by it
+	Start    time.Time     `key:"start"` // virtual date of the beginning, which hour_range goes by; zero: ten in the morning where the configuration is
 	Platform Platform      `key:"platform"`
 	Phases   []Phase       `key:"phases"` // in order, without overlap; between them it is as under platform
 	Bots     []Bots        `key:"bots"`

@@ -84,6 +84,16 @@ func TestRulesOfTheProxy(t *testing.T) {
 	}
 }
 
+// Of a policy with variants each call lives by one.
+func TestVariantsHaveTheirPart(t *testing.T) {
+	const text = "platform: {failures: [{share: 1, status: 503}]}\nduration: 1m\nbots: [{bots: 100, every: 0, method: GET, patience: 50s}]"
+	const limits = "retry_limits: {global: off}, breakers: {host: {min_calls: 10000, consecutive_failures: 10000}}"
+	r := tried(t, text, `{retry_policies: [{name: default, variants: [{name: none, max_retries: 0}, {name: one, max_retries: 1}]}], `+limits+`}`)
+	if n := r.Total.Upstream; n < 130 || n > 170 {
+		t.Errorf("%d requests of 100 calls, want about 150: half of them are tried twice", n)
+	}
+}
+
 // A POST without a key that was cut off may have been done.
 func TestUnsafeCallsAreNotRepeated(t *testing.T) {
 	const text = `
@@ -210,7 +220,7 @@ func TestSpreads(t *testing.T) {
 		{"2", 2 * time.Second, 2 * time.Second, 2 * time.Second},
 		{"uniform 100ms 300ms", 200 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond},
 		{"exponential 1s", time.Second, 0, longest},
-		{"lognormal 200ms 0.5", 226 * time.Millisecond, 0, longest}, // the mean is exp(sigma²/2) times the median
+		{"lognormal 200ms 0.5", 226600 * time.Microsecond, 0, longest}, // the mean is exp(sigma²/2) times the median
 		{"lognormal 200ms 0", 200 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
 	}
 	for _, test := range tests {
@@ -218,6 +228,9 @@ func TestSpreads(t *testing.T) {
 		if err := s.UnmarshalText([]byte(test.text)); err != nil {
 			t.Errorf("%q: %v", test.text, err)
 			continue
+		}
+		if mean := s.mean(); (mean - test.mean).Abs() > test.mean/200 {
+			t.Errorf("the mean of %q is %v, want %v", test.text, mean, test.mean)
 		}
 		sum := time.Duration(0)
 		for range 20_000 {
@@ -295,7 +308,7 @@ func TestReports(t *testing.T) {
 		}
 	}
 	rows, err := csv.NewReader(&table).ReadAll()
-	if err != nil || len(rows) < 1+3*60 || rows[11][0] != "a < b & c" || rows[11][1] != "10" || rows[11][2] != "200" {
+	if err != nil || len(rows) < 1+3*60 || rows[11][0] != "a < b & c" || rows[11][1] != "10" || rows[11][2] != "200" || rows[1][10] != "60" || rows[1][11] != "300.0" || rows[13][11] != "12.0" {
 		t.Errorf("CSV = %d rows, %v, the eleventh %v; want one a second and run", len(rows), err, rows[11])
 	}
 	lines, shades := 0, 0
@@ -313,8 +326,8 @@ func TestReports(t *testing.T) {
 			shades++
 		}
 	}
-	if lines != 3*6 || shades != 1+3*2 {
-		t.Errorf("the SVG has %d lines and %d areas, want 6 lines and 2 shaded outages a run", lines, shades)
+	if lines != 3*7 || shades != 1+3*2 {
+		t.Errorf("the SVG has %d lines and %d areas, want 7 lines and 2 shaded outages a run", lines, shades)
 	}
 }
 

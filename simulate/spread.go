@@ -67,6 +67,18 @@ func (s *Spread) UnmarshalText(text []byte) error {
 // given says that the scenario has it.
 func (s *Spread) given() bool { return s.kind != "" }
 
+// mean is the mean of many samples.
+func (s *Spread) mean() time.Duration {
+	d := float64(s.a)
+	switch s.kind {
+	case kindUniform:
+		d = float64(s.a+s.b) / 2
+	case kindLognormal:
+		d *= math.Exp(s.sigma * s.sigma / 2)
+	}
+	return time.Duration(min(d, float64(longest)))
+}
+
 // sample draws one duration.
 func (s *Spread) sample(dice *rand.Rand) time.Duration {
 	d := float64(s.a)

@@ -32,13 +32,14 @@ type series struct {
 var rates = []series{
 	{"offered", "#6b7280", func(s *Second) float64 { return float64(s.Offered) }, true},
 	{"upstream", "#dc2626", func(s *Second) float64 { return float64(s.Upstream) }, true},
+	{"the platform can take", "#111827", func(s *Second) float64 { return s.Capacity }, false},
 	{"succeeded", "#16a34a", func(s *Second) float64 { return float64(s.Answered) }, true},
 }
 
 var gauges = []series{
 	{"waiting in the proxy", "#2563eb", func(s *Second) float64 { return float64(s.Waiting) }, false},
 	{"at the platform", "#dc2626", func(s *Second) float64 { return float64(s.InFlight) }, false},
-	{"its slots", "#111827", func(s *Second) float64 { return float64(s.Capacity) }, false},
+	{"its slots", "#111827", func(s *Second) float64 { return float64(s.Slots) }, false},
 }
 
 // chart draws the runs one below the other, by the same scales.

@@ -80,9 +80,9 @@ func (t *tally) second(at time.Duration) *Second {
 func (t *tally) ends() time.Duration { return time.Duration(t.gauges+1) * time.Second }
 
 // endSecond reads the gauges at the end of a second.
-func (t *tally) endSecond(waiting, inFlight, slots int) {
+func (t *tally) endSecond(now Second) {
 	s := t.second(t.ends() - 1)
-	s.Waiting, s.InFlight, s.Capacity = waiting, inFlight, slots
+	s.Waiting, s.InFlight, s.Slots, s.Capacity = now.Waiting, now.InFlight, now.Slots, now.Capacity
 	t.gauges++
 }
 

@@ -156,15 +156,15 @@ func times(ratio float64) string {
 // WriteCSV writes a line for each second of each run.
 func (r *Report) WriteCSV(to io.Writer) error {
 	w := csv.NewWriter(to)
-	err := w.Write([]string{"run", "second", "offered", "succeeded", "fast", "answered", "upstream", "retries", "waiting", "in_flight", "capacity"})
+	err := w.Write([]string{"run", "second", "offered", "succeeded", "fast", "answered", "upstream", "retries", "waiting", "in_flight", "slots", "capacity"})
 	for i := range r.Runs {
 		for n, s := range r.Runs[i].Seconds {
 			line := []string{r.Runs[i].Name}
-			for _, v := range []int{n, s.Offered, s.Good, s.Fast, s.Answered, s.Upstream, s.Retries, s.Waiting, s.InFlight, s.Capacity} {
+			for _, v := range []int{n, s.Offered, s.Good, s.Fast, s.Answered, s.Upstream, s.Retries, s.Waiting, s.InFlight, s.Slots} {
 				line = append(line, strconv.Itoa(v))
 			}
 			if err == nil {
-				err = w.Write(line)
+				err = w.Write(append(line, fmt.Sprintf("%.1f", s.Capacity)))
 			}
 		}
 	}
