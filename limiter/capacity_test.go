@@ -268,6 +268,26 @@ func TestLimitHasAFloor(t *testing.T) {
 	}
 }
 
+// After an outage a host gets a little more than it was well with, and soon what it had.
+func TestLimitBeginsWithWhatWasProven(t *testing.T) {
+	for proven, want := range map[int]int{0: 64, 2: 8, 20: 30, 60: 90} {
+		p := newPlatform(t, 1000, 0)
+		p.run(proven, 10*time.Second)
+		p.run(0, time.Second)
+		for p.l.Closed(host, p.now) {
+			p.end(p.start(Claim{}), breaker.Failed)
+		}
+		if got := p.limit(); got != want {
+			t.Errorf("limit %d after an outage of a host that was well with %d, want %d", got, proven, want)
+		}
+		p.until(p.now.Add(2 * time.Second))
+		p.run(200, 10*time.Second)
+		if got := p.limit(); got < 64 {
+			t.Errorf("limit %d, want what it was before", got)
+		}
+	}
+}
+
 // A host that falls over while it comes back gets half as much the next time.
 func TestLimitIsHalvedWhenTheWayBackFails(t *testing.T) {
 	c := slots(256)
