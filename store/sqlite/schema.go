@@ -17,7 +17,7 @@ import (
 )
 
 // migrations lead from one schema version to the next: the first makes version 1.
-var migrations = []string{schema1, schema2, schema3, schema4}
+var migrations = []string{schema1, schema2, schema3, schema4, schema5}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -212,6 +212,12 @@ CREATE TABLE call_terms (
 // schema4 tells calls that no client waited for from those of clients.
 const schema4 = `
 ALTER TABLE calls ADD COLUMN origin TEXT; -- restart, parked, requeue, redrive; NULL: a client
+`
+
+// schema5 notes how far the database is: what came later is in the redo log, of which
+// earlier versions know nothing.
+const schema5 = `
+INSERT INTO meta (name, value) VALUES ('redo', lower(hex(randomblob(8))) || ' 0');
 `
 
 // checkedWhole is the size up to which all of a file is checked at the start.

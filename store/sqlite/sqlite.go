@@ -61,6 +61,7 @@ type Store struct {
 	notes   chan *change // of the history
 	finder  *sql.DB      // looks into it
 	writer  *writer
+	overlay overlay
 	stop    chan struct{} // closed: the writer is to end
 	ended   chan struct{} // closed: it has
 	closing sync.Once
@@ -87,8 +88,9 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{
-		path:  filepath.Join(c.Path, File),
-		queue: make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
+		path:    filepath.Join(c.Path, File),
+		overlay: overlay{rows: make(map[idempotency.ID]*row)},
+		queue:   make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.setConfig(c)
 	// fdatasync is enough: it covers the size of a file. Where there is none,
@@ -144,7 +146,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
 		<-s.ended
-		s.closed = s.release()
+		s.closed = errors.Join(s.writer.end(), s.release())
 	})
 	return s.closed
 }
@@ -160,8 +162,8 @@ func (s *Store) release() error {
 		err = errors.Join(err, s.finder.Close())
 	}
 	if s.writer != nil {
-		err = errors.Join(err, s.writer.settle())
 		s.writer.disconnect()
+		s.writer.redo.close()
 	}
 	s.lock.Close()
 	if err != nil {
