@@ -84,6 +84,8 @@ func (r *row) pending() int {
 func (w *writer) stage(old, r *row, request, answer part) error {
 	if old != nil {
 		w.tally.add(old, -1)
+	} else {
+		w.know(r.rec.ID)
 	}
 	w.tally.add(r, 1)
 	if w.within {

@@ -120,6 +120,8 @@ type writer struct {
 	broken error                                // what failed in this transaction
 	ill    bool                                 // the last one failed
 
+	known      *known // keys of rows; nil: not read yet
+	learning   *known // what is to take its place; nil: nothing
 	redo       *redoLog
 	frame      []byte                  // of the changes that are staged
 	staged     []*row                  // what they make of rows
@@ -167,7 +169,9 @@ func (w *writer) recover(ctx context.Context) error {
 	if err := w.replay(); err != nil {
 		return err
 	}
-	w.tally, err = countAll(ctx, w.conn, w.store.bounds().Entries > 0)
+	if w.tally, err = countAll(ctx, w.conn, w.store.bounds().Entries > 0); err == nil {
+		w.learn()
+	}
 	return err
 }
 
@@ -203,6 +207,8 @@ func (w *writer) run() {
 			if len(w.ahead) > 0 {
 				_ = w.settleMost() // health says how it went, and the next sweep tries again
 			}
+		case <-w.learnt():
+			w.learnSome()
 		case <-due.more():
 		case <-w.store.stop:
 			w.last()
@@ -335,12 +341,10 @@ func (w *writer) directly(first *change) {
 
 // transaction runs changes and commits them, or none of them.
 func (w *writer) transaction(run func()) error {
-	if w.db == nil {
-		if err := w.reconnect(unending); err != nil {
-			err = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
-			w.health(err)
-			return err
-		}
+	if err := w.connected(); err != nil {
+		err = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
+		w.health(err)
+		return err
 	}
 	w.broken = nil
 	if w.exec("BEGIN IMMEDIATE") == nil {
@@ -459,6 +463,14 @@ func (w *writer) prepared(query string) (*sql.Stmt, error) {
 	return st, err
 }
 
+// connected sees to it that there is a connection.
+func (w *writer) connected() error {
+	if w.db != nil {
+		return nil
+	}
+	return w.reconnect(unending)
+}
+
 func (w *writer) reconnect(ctx context.Context) error {
 	db, err := w.store.connect(writing)
 	if err != nil {
@@ -517,10 +529,11 @@ func (w *writer) find(id idempotency.ID) (*row, error) {
 	if r, ok := w.cache.Get(id); ok {
 		return r, nil
 	}
-	if w.db == nil {
-		if err := w.reconnect(unending); err != nil {
-			return nil, w.fail(err)
-		}
+	if w.isNew(id) {
+		return nil, nil
+	}
+	if err := w.connected(); err != nil {
+		return nil, w.fail(err)
 	}
 	st, err := w.prepared(selectOne)
 	if err != nil {
