@@ -252,20 +252,71 @@ func (w *writer) fileAll(rows, kept []*row) {
 		if !w.current(r) {
 			continue
 		}
-		if filed, err := w.file(r); err == nil {
+		if r.id == 0 && r.request == nil {
+			w.fileSoon(w.numbered(r))
+		} else if filed, err := w.file(r); err == nil {
 			w.remember(filed)
 		}
+	}
+	w.fileWaiting()
+}
+
+// numbered is a row as it is to be in the database.
+func (w *writer) numbered(r *row) *row {
+	filed := &row{id: r.id, answer: r.answer, bytes: r.bytes, rec: r.rec}
+	if filed.id == 0 {
+		w.lastRecord++
+		filed.id = w.lastRecord
+	}
+	if a := r.rec.Answer; filed.answer == 0 && a != nil && a.Kept {
+		w.lastAnswer++
+		filed.answer = w.lastAnswer
+	}
+	return filed
+}
+
+// fileSoon writes a new row without a request, together with others.
+func (w *writer) fileSoon(r *row) {
+	if w.waiting = append(w.waiting, r); len(w.waiting) == severalRows {
+		w.fileWaiting()
+	}
+}
+
+// fileWaiting writes the rows that wait for others.
+func (w *writer) fileWaiting() {
+	records, answers := w.values[:0], w.answers[:0]
+	for _, r := range w.waiting {
+		records = r.columns(records)
+		if r.answer != 0 {
+			answers = w.store.answerColumns(answers, r)
+		}
+		w.remember(r)
+	}
+	w.insert(intoRecords, records, len(w.waiting))
+	w.insert(intoAnswers, answers, len(answers)/5)
+	clear(w.waiting)
+	w.waiting = w.waiting[:0]
+}
+
+// insert inserts n rows.
+func (w *writer) insert(into insert, v values, n int) {
+	if n == severalRows {
+		_, _ = w.raw(into.several, v) // an error ends the transaction
+		return
+	}
+	for i := range n {
+		one := v[i*len(v)/n : (i+1)*len(v)/n]
+		for j := range one {
+			one[j].Ordinal = j + 1
+		}
+		_, _ = w.raw(into.one, one)
 	}
 }
 
 // file writes a row to the database, and gives it as it is there.
 func (w *writer) file(r *row) (*row, error) {
-	filed := &row{id: r.id, answer: r.answer, bytes: r.bytes, rec: r.rec}
-	if a := r.rec.Answer; filed.answer == 0 && a != nil && a.Kept {
-		w.lastAnswer++
-		filed.answer = w.lastAnswer
-	}
-	if err := w.fileRecord(filed); err != nil {
+	filed := w.numbered(r)
+	if err := w.fileRecord(filed, r.id == 0); err != nil {
 		return nil, err
 	}
 	if r.drop != 0 {
@@ -274,18 +325,16 @@ func (w *writer) file(r *row) (*row, error) {
 		}
 	}
 	if filed.answer != r.answer {
-		if _, err := w.raw(insertAnswer, w.store.answerColumns(w.values[:0], filed)); err != nil {
+		if _, err := w.raw(intoAnswers.one, w.store.answerColumns(w.values[:0], filed)); err != nil {
 			return nil, err
 		}
 	}
 	return filed, w.fileRequest(filed.id, r)
 }
 
-func (w *writer) fileRecord(r *row) error {
-	if r.id == 0 {
-		w.lastRecord++
-		r.id = w.lastRecord
-		_, err := w.raw(insertRecord, r.life(r.identity(w.values[:0].add(r.id).add(r.rec.Tenant).add(r.rec.Key))))
+func (w *writer) fileRecord(r *row, first bool) error {
+	if first {
+		_, err := w.raw(intoRecords.one, r.columns(w.values[:0]))
 		return err
 	}
 	n, err := w.raw(updateRecord, r.life(r.identity(w.values[:0])).add(r.id))

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"retryproxy/idempotency"
@@ -43,8 +44,8 @@ const (
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
 	insertRecord = `INSERT INTO records (id, tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
-  receipt, parked, notes, state, version, updated, deadline, next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, status_text, stored, answer, bytes)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+  receipt, parked, notes, state, version, updated, deadline, next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, status_text, stored, answer, bytes) VALUES `
+	recordPlaces = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 	updateRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
   receipt=?, parked=?, notes=?, state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
   WHERE id=?`
@@ -53,7 +54,8 @@ const (
   exempt=excluded.exempt, others=excluded.others, honoured=excluded.honoured, version=excluded.version,
   fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body, sealed=excluded.sealed`
 	dropRequest  = "DELETE FROM requests WHERE record = ?"
-	insertAnswer = "INSERT INTO answers (id, record, fields, body, sealed) VALUES (?,?,?,?,?)"
+	insertAnswer = "INSERT INTO answers (id, record, fields, body, sealed) VALUES "
+	answerPlaces = "(?,?,?,?,?)"
 	dropAnswer   = "DELETE FROM answers WHERE id = ?"
 
 	lastIDs = "SELECT coalesce((SELECT max(id) FROM records), 0), coalesce((SELECT max(id) FROM answers), 0)"
@@ -65,6 +67,26 @@ type values []driver.NamedValue
 // add appends a value of a type that drivers know.
 func (v values) add(x driver.Value) values {
 	return append(v, driver.NamedValue{Ordinal: len(v) + 1, Value: x})
+}
+
+// insert inserts rows of a table, several by one statement.
+type insert struct{ one, several string }
+
+// severalRows is how many rows are inserted by one statement.
+const severalRows = 8
+
+func inserts(into, places string) insert {
+	return insert{into + places, into + places + strings.Repeat(","+places, severalRows-1)}
+}
+
+var (
+	intoRecords = inserts(insertRecord, recordPlaces)
+	intoAnswers = inserts(insertAnswer, answerPlaces)
+)
+
+// columns are those of a new row.
+func (r *row) columns(v values) values {
+	return r.life(r.identity(v.add(r.id).add(r.rec.Tenant).add(r.rec.Key)))
 }
 
 // identity are the columns that only a new run changes.

@@ -108,17 +108,18 @@ func gaveUp(ctx context.Context) error {
 // writer is the only one that changes the files. All of it belongs to its
 // goroutine.
 type writer struct {
-	store  *Store
-	db     *sql.DB   // nil: to be opened again
-	conn   *sql.Conn // its only connection
-	stmts  map[string]*sql.Stmt
-	raws   map[string]driver.StmtExecContext // of the same connection
-	values values                            // room for those of a statement
-	tally  *tally
-	cache  *simplelru.LRU[idempotency.ID, *row] // of calls that are not over, as the database has them
-	within bool                                 // a transaction for changes is open
-	broken error                                // what failed in this transaction
-	ill    bool                                 // the last one failed
+	store           *Store
+	db              *sql.DB   // nil: to be opened again
+	conn            *sql.Conn // its only connection
+	stmts           map[string]*sql.Stmt
+	raws            map[string]driver.StmtExecContext // of the same connection
+	values, answers values                            // room for those of statements
+	waiting         []*row                            // new ones that are inserted together
+	tally           *tally
+	cache           *simplelru.LRU[idempotency.ID, *row] // of calls that are not over, as the database has them
+	within          bool                                 // a transaction for changes is open
+	broken          error                                // what failed in this transaction
+	ill             bool                                 // the last one failed
 
 	known      *known // keys of rows; nil: not read yet
 	learning   *known // what is to take its place; nil: nothing
@@ -138,7 +139,7 @@ func newWriter(ctx context.Context, s *Store) (*writer, error) {
 	if err != nil {
 		panic("bug: a cache without room")
 	}
-	w := &writer{store: s, cache: cache, values: make(values, 0, 64), stagedAs: make(map[idempotency.ID]*row), frame: newFrame(nil)}
+	w := &writer{store: s, cache: cache, values: make(values, 0, severalRows*40), answers: make(values, 0, severalRows*5), stagedAs: make(map[idempotency.ID]*row), frame: newFrame(nil)}
 	w.settling = time.NewTimer(settleEvery)
 	w.tally = &tally{states: make(map[idempotency.State]int)} // until all are counted
 	if err := w.reconnect(ctx); err != nil {
@@ -367,6 +368,7 @@ func (w *writer) transaction(run func()) error {
 // a want of room or a busy file nothing about the connection is sure.
 func (w *writer) undo() {
 	w.tally.undo()
+	w.waiting = w.waiting[:0]
 	w.cache.Purge()
 	if e, ok := errors.AsType[*sqlite.Error](w.broken); ok && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_BUSY) {
 		// SQLite may have rolled back itself, then this says that there is nothing.
@@ -395,6 +397,9 @@ func (w *writer) exec(query string, args ...any) error {
 // raw is exec without what database/sql does for each value, and says how many rows
 // were changed.
 func (w *writer) raw(query string, args values) (rows int64, err error) {
+	if w.broken != nil {
+		return 0, w.broken
+	}
 	err = w.conn.Raw(func(c any) error {
 		st := w.raws[query]
 		if st == nil {
