@@ -11,7 +11,7 @@ import (
 // Bounds of what is in the redo log alone.
 const (
 	settleEvery = 250 * time.Millisecond // so old a row in the database may be
-	mostAhead   = 1024                   // rows
+	mostAhead   = 2048                   // changes
 	mostPending = 4 << 20                // bytes of their requests and answers
 	largeBody   = 64 << 10               // a change with more goes straight to the database
 )
@@ -118,8 +118,12 @@ func (w *writer) publish() error {
 		return nil
 	}
 	defer w.unstage()
-	if err := w.redo.write(w.frame); err != nil {
-		w.store.bounds().Log("the redo log cannot be written, changes go to the database at once", "error", err)
+	err := w.redo.write(w.frame)
+	if ill := err != nil; ill != w.logless {
+		w.logless = ill
+		w.store.bounds().Log(map[bool]string{true: "the redo log cannot be written, changes go to the database at once", false: "the redo log is written again"}[ill], "file", w.redo.name(w.redo.at), "error", err)
+	}
+	if err != nil {
 		return w.settle(w.redo.number+1, nil) // that number may be in the log, and is used up
 	}
 	w.tally.keep()

@@ -124,6 +124,7 @@ type writer struct {
 	known      *known // keys of rows; nil: not read yet
 	learning   *known // what is to take its place; nil: nothing
 	redo       *redoLog
+	logless    bool                    // it cannot be written
 	frame      []byte                  // of the changes that are staged
 	staged     []*row                  // what they make of rows
 	stagedAs   map[idempotency.ID]*row // the last of each
