@@ -9,8 +9,9 @@ import (
 	"retryproxy/message"
 )
 
-// coder writes values behind each other, or reads them back: each order of values is
-// said once, for both ways.
+// coder writes values behind each other, or reads them back into what is zero: each
+// order of values is said once, for both ways. What is written may be read by others
+// meanwhile.
 type coder struct {
 	buf     []byte // written so far, or still to be read
 	reading bool
@@ -53,10 +54,6 @@ func (c *coder) text(s *string) {
 		c.buf = append(c.buf, *s...)
 		return
 	}
-	if n == 0 {
-		*s = "" // what was read before a fault is not used
-		return
-	}
 	*s, c.buf = string(c.buf[:n]), c.buf[n:]
 }
 
@@ -65,7 +62,6 @@ func (c *coder) text(s *string) {
 func (c *coder) blob(b *[]byte) {
 	there := *b != nil
 	if c.flag(&there); !there {
-		*b = nil
 		return
 	}
 	n := c.length(len(*b))
@@ -95,14 +91,14 @@ func (c *coder) flag(on *bool) {
 	if *on {
 		n = 1
 	}
-	number(c, &n)
-	*on = n == 1
+	if number(c, &n); c.reading {
+		*on = n == 1
+	}
 }
 
 func (c *coder) time(t *time.Time) {
 	there := !t.IsZero()
 	if c.flag(&there); !there {
-		*t = time.Time{}
 		return
 	}
 	sec, nsec := t.Unix(), t.Nanosecond()
@@ -116,11 +112,8 @@ func (c *coder) time(t *time.Time) {
 // list codes a list; each says how one of it is coded.
 func list[T any](c *coder, l *[]T, each func(*T)) {
 	n := c.length(len(*l))
-	if c.reading {
-		*l = nil
-		if n > 0 {
-			*l = make([]T, n)
-		}
+	if c.reading && n > 0 {
+		*l = make([]T, n)
 	}
 	for i := range *l {
 		each(&(*l)[i])
@@ -197,7 +190,6 @@ func (c *coder) note(n *idempotency.Note) {
 func (c *coder) marker(a **idempotency.Answer) {
 	there := *a != nil
 	if c.flag(&there); !there {
-		*a = nil
 		return
 	}
 	if c.reading {
