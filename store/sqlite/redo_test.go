@@ -448,17 +448,7 @@ func TestLockedDatabase(t *testing.T) {
 	r := newRig(t, 0, 0)
 	r.now(func(w *writer) { w.exec("PRAGMA busy_timeout = 10") })
 	r.fresh(key("a", 0), start)
-	db, err := r.connect([]string{"busy_timeout(0)"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	db.SetMaxOpenConns(1)
-	for _, text := range []string{"PRAGMA query_only(0)", "BEGIN IMMEDIATE"} {
-		if _, err := db.Exec(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	unlock := r.lockedBy("BEGIN IMMEDIATE")
 	for {
 		if _, err := r.claim(key("a", 1), start); errors.Is(err, idempotency.ErrUnavailable) {
 			break
@@ -466,9 +456,7 @@ func TestLockedDatabase(t *testing.T) {
 		runtime.Gosched()
 	}
 	r.want(key("a", 0), "running")
-	if _, err := db.Exec("ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for {
 		if _, err := r.claim(key("a", 2), start); err == nil {
 			break
@@ -543,4 +531,38 @@ func TestFramesOfEarlierTurns(t *testing.T) {
 		t.Fatalf("the file has %d frames, %v, want those of an earlier turn", bytes.Count(text, []byte(redoMagic)), err)
 	}
 	r.sameAs(left, 21, r.everything(21))
+}
+
+// Whoever needs the database hears of it when it cannot be had.
+func TestDirectChangeOfALockedDatabase(t *testing.T) {
+	r := newRig(t, 0, 0)
+	r.now(func(w *writer) { w.exec("PRAGMA busy_timeout = 10") })
+	unlock := r.lockedBy("BEGIN IMMEDIATE")
+	if err := r.direct(t.Context(), func(*writer) error { return nil }); !errors.Is(err, idempotency.ErrUnavailable) {
+		t.Errorf("a change of a locked database = %v, want ErrUnavailable", err)
+	}
+	if _, _, err := r.Due(t.Context(), start, 1); err != nil {
+		t.Errorf("Due when the log is empty = %v", err)
+	}
+	unlock()
+	r.now(func(*writer) {})
+}
+
+// lockedBy is another program that has the database until the function is called.
+func (r *rig) lockedBy(statement string) (unlock func()) {
+	r.Helper()
+	db, err := r.connect([]string{"busy_timeout(0)"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { db.Close() })
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec(statement); err != nil {
+		r.Fatal(err)
+	}
+	return func() {
+		if _, err := db.Exec("ROLLBACK"); err != nil {
+			r.Error(err)
+		}
+	}
 }

@@ -329,11 +329,12 @@ func (w *writer) directly(first *change) {
 		answer([]*change{first}, err)
 		return
 	}
-	batch := make([]*change, 0, 64)
+	batch := append(make([]*change, 0, 64), first) // it is answered also when nothing can be begun
 	err := w.transaction(func() {
 		w.within = true
 		defer func() { w.within = false }()
-		for c := first; c != nil; c = w.next(len(batch)) {
+		first.err = first.apply(w)
+		for c := w.next(len(batch)); c != nil; c = w.next(len(batch)) {
 			batch = append(batch, c)
 			c.err = c.apply(w)
 		}
