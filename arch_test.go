@@ -36,6 +36,7 @@ var layers = map[string]layer{
 	"idempotency": {level: 1},
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
+	"report":      {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency", "journal"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http
@@ -56,9 +57,9 @@ var layers = map[string]layer{
 	"proxy":     {level: 4},
 	"admin":     {level: 4, http: true},
 	"dashboard": {level: 4, http: true},
-	"simulate":  {level: 4},
+	"simulate":  {level: 4, beside: []string{"proxy"}},
 	"demo":      {level: 4, http: true},
-	"cli":       {level: 4, beside: []string{"doctor"}, http: true},
+	"cli":       {level: 4, beside: []string{"doctor", "simulate"}, http: true},
 	"doctor":    {level: 4, http: true},
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},

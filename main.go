@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, env environment) int {
 	}
 	return cli.Run(args, cli.Env{
 		Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
-		Version: version, Defaults: defaultConfig,
+		Version: version, Defaults: defaultConfig, Scenarios: scenarios,
 		Check:   mayRun,
 		Doctor:  examine,
 		Reseal:  reseal,

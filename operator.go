@@ -36,7 +36,11 @@ func (a *app) adminDeps() admin.Deps {
 		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
 		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
 		Observed: func() any { return a.observer.View() },
-		Alerts:   func() any { return a.alerts.View() },
+		Report: func(policy string) (any, bool) {
+			return a.report.View(policy, time.Now())
+		},
+		ResetReport: func(policy string) bool { return a.report.Reset(policy, time.Now()) },
+		Alerts:      func() any { return a.alerts.View() },
 		TestAlerts: func(ctx context.Context, rule string) (any, error) {
 			return a.alerts.Test(ctx, rule)
 		},

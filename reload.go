@@ -52,6 +52,7 @@ func (a *app) apply(data []byte) error {
 	a.front.Configure(clientLimits(next))
 	a.up.SetTLS(&tls.Config{RootCAs: next.TLS.Roots()})
 	a.alerts.Configure(alertConfig(next))
+	a.report.Configure(reportGroups(settings.Policies), now) // before the first call by them ends
 	a.proxy.Apply(settings)
 	if !reflect.DeepEqual(reach(a.config()), reach(next)) {
 		a.up.CloseIdle() // connections are judged by the rules under which they were made

@@ -16,6 +16,7 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/policy"
 	"retryproxy/proxy"
+	"retryproxy/report"
 )
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
@@ -64,6 +65,34 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		s.Routes = append(s.Routes, rt)
 	}
 	return s, nil
+}
+
+// reportGroups are the policies whose calls are counted, each with its variants.
+func reportGroups(set *policy.Set) []report.Group {
+	groups := make([]report.Group, len(set.Policies()))
+	for i, p := range set.Policies() {
+		groups[i] = report.Group{Policy: p.Name}
+		for _, v := range p.Variants {
+			groups[i].Arms = append(groups[i].Arms, report.Arm{
+				Name: v.Name, Variant: strings.TrimPrefix(v.Name, p.Name+"/"), Weight: v.Weight, Settings: settingsOf(v),
+			})
+		}
+		if len(p.Variants) == 0 {
+			groups[i].Arms = []report.Arm{{Name: p.Name, Settings: settingsOf(p)}}
+		}
+	}
+	return groups
+}
+
+// settingsOf are those of a policy or variant that say which calls it has and what
+// becomes of them; how many it has does not.
+func settingsOf(p *policy.Policy) policy.Policy {
+	own := *p
+	if p.Of != nil {
+		own.Match = p.Of.Match
+	}
+	own.Weight, own.Of, own.Variants = 0, nil, nil
+	return own
 }
 
 // addresses are those we really listen on: a call to one of them is a loop.

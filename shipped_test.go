@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,17 @@ func TestShippedConfigurationsLoad(t *testing.T) {
 				t.Errorf("Parse(%s) = %v, want nil for\n%s", name, err, text)
 			}
 		})
+	}
+}
+
+// TestScenariosComeAlong: simulate has them in the program itself.
+func TestScenariosComeAlong(t *testing.T) {
+	var out bytes.Buffer
+	code := run(t.Context(), []string{"simulate", "-list"}, environment{stdout: &out, stderr: &out, getenv: os.Getenv})
+	for _, name := range []string{"published", "storm-slow", "storm-fast", "independent", "thundering", "saturated", "one-shop"} {
+		if code != 0 || !strings.Contains("\n"+out.String(), "\n"+name+"\n") {
+			t.Errorf("simulate -list = %d without %s:\n%s", code, name, &out)
+		}
 	}
 }
 

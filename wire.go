@@ -25,6 +25,7 @@ import (
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/proxy"
+	"retryproxy/report"
 	"retryproxy/telemetry"
 	"retryproxy/upstream"
 )
@@ -64,6 +65,7 @@ type app struct {
 	metrics  *telemetry.Metrics
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
+	report   *report.Report // how policies and their variants do
 	store    recordStore
 	salts    journal.Salts
 	history  *journal.Recorder // nil: the store keeps none
@@ -122,6 +124,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
+	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
 	a.bodies = spool.New(spoolConfig(cfg))
@@ -273,6 +276,7 @@ func (a *app) hooks() proxy.Hooks {
 			a.alertDeadLetter(s)
 		},
 		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			a.observer.Call(s)

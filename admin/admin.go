@@ -54,6 +54,11 @@ type Deps struct {
 	// it; nil: nobody counts.
 	Observed func() any
 
+	// Report says how policies and their variants do, of one policy or, empty, of
+	// all; false: there is none of that name. ResetReport begins it anew.
+	Report      func(policy string) (any, bool)
+	ResetReport func(policy string) bool
+
 	Letters Letters
 
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
@@ -99,6 +104,8 @@ const index = `retryproxy admin
 /api/v1/breakers/{scope}/reset   POST; scope is host:port, shop@host:port or egress:NAME (of a rule, or as /api/v1/breakers names it), URL-escaped
 /api/v1/limits                retry tokens
 /api/v1/policies              retry policies in force
+/api/v1/report                how they and their variants do; ?policy=
+/api/v1/report/reset          POST; counts anew, ?policy= of one policy
 /api/v1/config                configuration in force; ?format=yaml
 /api/v1/config/reload         POST
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
@@ -150,6 +157,8 @@ func (s *server) api(r chi.Router) {
 	r.Post("/breakers/{scope}/reset", s.resetBreaker)
 	r.Get("/limits", s.showLimits)
 	r.Get("/policies", s.showPolicies)
+	r.Get("/report", s.showReport)
+	r.Post("/report/reset", s.resetReport)
 	r.Get("/config", s.showConfig)
 	r.Post("/config/reload", s.reloadConfig)
 	r.Get("/retries", s.showRetries)

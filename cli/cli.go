@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -32,6 +33,7 @@ type Env struct {
 	Getenv         func(string) string
 	Version        string // set by -ldflags; empty: the build info's
 	Defaults       []byte // the built-in configuration
+	Scenarios      fs.FS  // of simulate that come with the program: NAME.yaml
 	standIn        string // see config.Options
 
 	// Check says why serve would refuse to run a valid configuration here. May be nil.
@@ -84,6 +86,7 @@ func commands() []command {
 		{"hash-password", "", "", "hash a password for clients.users, read from the terminal or a pipe", HashPassword},
 		{"version", "", "", "print the version", Version},
 		{"doctor", "[-config file] [-data dir] [-admin address] [-json] [-offline]", "", "find out why calls fail or are not retried, with the lines that mend it", Doctor},
+		{"simulate", "[-config file]… [-seed n] [-csv file] [-svg file] [-json] | -list", "SCENARIO", "try configurations on a simulated platform and its outages, on virtual time", Simulate},
 		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
 		{"deadletters summary", "[conditions] [-json]", "", "how many there are, by reason, host and shop", LettersSummary},
 		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
@@ -92,8 +95,7 @@ func commands() []command {
 		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
 		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
 		{"preset", "", "", "test a preset", nil},
-		{"report", "", "", "what retries saved", nil},
-		{"simulate", "", "", "try a policy on a simulated outage", nil},
+		{"report", "[-policy name] [-reset] [-json]", "", "what retries saved, and which variant of a policy does better", Report},
 	}
 }
 

@@ -27,6 +27,7 @@ type explanation struct {
 	Policy     string
 	PolicyWhy  string                         `json:"policy_why"`
 	PassedOver []struct{ Policy, Why string } `json:"passed_over"`
+	VariantWhy string                         `json:"variant_why"`
 
 	Keyed       bool
 	KeyHonoured bool   `json:"key_honoured"`
@@ -201,6 +202,9 @@ func (e *explanation) print(out io.Writer) {
 // printRules writes policy, key, time, retries and the header.
 func (e *explanation) printRules(line func(name, format string, args ...any)) {
 	line("policy", "%s, %s", e.Policy, e.PolicyWhy)
+	if e.VariantWhy != "" {
+		line("variant", "%s", e.VariantWhy)
+	}
 	for i, p := range e.PassedOver {
 		line([...]string{"not", ""}[min(i, 1)], "%s: %s", p.Policy, p.Why)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -77,6 +78,41 @@ func TestExplainText(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A key always gets the same variant; without one it is a matter of chance.
+func TestExplainVariant(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	text := "retry_policies: [{name: ship, match: {task_type: order_ship}, variants: [{name: now, weight: 2}, {name: quick, base_delay: 7s}]}]"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(header ...string) string {
+		code, stdout, stderr := typed(t, offline(t), append(append([]string{"explain", "-config", file, "-H", "X-Task-Type: order_ship"}, header...), "http://a.test/")...)
+		if code != OK {
+			t.Fatalf("explain = %d %s", code, stderr)
+		}
+		return stdout
+	}
+	const shares = " (of all calls now 66.7 %, quick 33.3 %)\n"
+	seen := map[string]bool{}
+	for i := range 20 {
+		first, again := ask("-H", fmt.Sprint("X-Idempotency-Key: k", i)), ask("-H", fmt.Sprint("X-Idempotency-Key: k", i))
+		if first != again {
+			t.Fatalf("the same key is explained differently:\n%s\n%s", first, again)
+		}
+		quick := strings.Contains(first, "policy     ship/quick, for task_type order_ship\n")
+		if delays := strings.Contains(first, "delays     7s "); quick != delays || !strings.Contains(first, "variant    by tenant and key: every call with them gets it"+shares) {
+			t.Errorf("key k%d: %s", i, first)
+		}
+		seen[fmt.Sprint(quick)] = true
+	}
+	if len(seen) != 2 {
+		t.Error("20 keys got the same variant")
+	}
+	if got := ask(); !strings.Contains(got, "variant    by chance, since the call has no key: the next one may get another"+shares) {
+		t.Errorf("without a key: %s", got)
 	}
 }
 

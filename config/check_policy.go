@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -12,25 +13,59 @@ import (
 // policies checks each policy, `default` first: what is wrong there is not
 // reported again for a policy that only inherits it.
 func (c *checker) policies(list Policies) {
-	names, inherited := map[string]string{}, map[string]bool{}
+	names := map[string]string{}
 	for i := range list {
 		path := policyPath(&list[i], i)
 		if name := list[i].Name; name == "" || len(name) > 64 || !isVisible(name) {
 			c.fail(path+".name", "%q must be 1 to 64 visible characters", shorten(name))
 		}
 		c.unique(names, list[i].Name, path+".name")
+		c.variants(path+".variants", &list[i], names)
 	}
+	known := map[string]bool{}
 	for i := len(list) - 1; i >= 0; i-- {
-		path, own := policyPath(&list[i], i), &checker{source: c.source, keep: c.keep}
-		own.policy(path, &list[i])
-		for _, q := range own.problems {
-			same := strings.TrimPrefix(q.Path, path) + q.Rule
-			if inherited[same] && c.source.lines[q.Path] == 0 {
-				continue
-			}
-			inherited[same] = inherited[same] || list[i].Name == defaultPolicy
-			c.problems = append(c.problems, q)
+		p, path := &list[i], policyPath(&list[i], i)
+		own := c.faultsOf(path, p, known)
+		if p.Name == defaultPolicy {
+			maps.Copy(known, own)
 		}
+		maps.Copy(own, known)
+		for j := range p.Variants {
+			c.faultsOf(fmt.Sprintf("%s.variants[%d]", path, j), &p.Variants[j].Policy, own)
+		}
+	}
+}
+
+// faultsOf checks one policy or variant, but for what it inherited with its fault,
+// and says what it found, less the path.
+func (c *checker) faultsOf(path string, p *Policy, inherited map[string]bool) map[string]bool {
+	k, found := &checker{source: c.source, keep: c.keep}, map[string]bool{}
+	k.policy(path, p)
+	for _, q := range k.problems {
+		same := strings.TrimPrefix(q.Path, path) + q.Rule
+		if inherited[same] && c.source.lines[q.Path] == 0 {
+			continue
+		}
+		found[same] = true
+		c.problems = append(c.problems, q)
+	}
+	return found
+}
+
+// variants checks how many there are, their names and weights.
+func (c *checker) variants(path string, p *Policy, names map[string]string) {
+	n := len(p.Variants)
+	if n > 0 && n < leastVariants || n > mostVariants {
+		c.fail(path, "has %d of them: from %d to %d can be compared, or none", n, leastVariants, mostVariants)
+	}
+	for i := range p.Variants {
+		v, at := &p.Variants[i], fmt.Sprintf("%s[%d]", path, i)
+		if v.Name == "" || len(v.Name) > 64 || !isVisible(v.Name) || strings.Contains(v.Name, "/") {
+			c.fail(at+".name", "%q must be 1 to 64 visible characters without /", shorten(v.Name))
+		} else {
+			c.unique(names, v.named(p), at+".name")
+		}
+		between(c, at+".weight", v.Weight, 1, mostWeight)
 	}
 }
 

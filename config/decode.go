@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -74,7 +75,7 @@ func (d *decoder) decode(n *yaml.Node, path string, v reflect.Value) {
 // isScalar says whether v is written as one scalar.
 func isScalar(v reflect.Value) bool {
 	switch v.Addr().Interface().(type) {
-	case *time.Time, *netip.Prefix, *policy.HourRange:
+	case *time.Time, *netip.Prefix, *policy.HourRange, encoding.TextUnmarshaler:
 		return true
 	}
 	return v.Kind() != reflect.Struct && v.Kind() != reflect.Map && v.Kind() != reflect.Slice
@@ -82,17 +83,21 @@ func isScalar(v reflect.Value) bool {
 
 // object reads a mapping with fixed keys over a struct.
 func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
-	d.pairs(n, path, func(key *yaml.Node, value *yaml.Node, at string) {
-		i, later := field(v.Type(), key.Value)
-		switch {
-		case i < 0:
-			d.fail(key.Line, at, "unknown key%s", suggestion(v.Type(), key.Value))
-		case later:
-			d.later(value, at, v.Field(i))
-		default:
-			d.decode(value, at, v.Field(i))
-		}
-	})
+	d.pairs(n, path, func(key *yaml.Node, value *yaml.Node, at string) { d.member(key, value, at, v) })
+}
+
+// member reads one key of a mapping into its field of struct v. further are keys
+// that are known as well, for the hint where this one is not.
+func (d *decoder) member(key, value *yaml.Node, at string, v reflect.Value, further ...string) {
+	i, later := field(v.Type(), key.Value)
+	switch {
+	case i < 0:
+		d.fail(key.Line, at, "unknown key%s", suggestion(v.Type(), key.Value, further...))
+	case later:
+		d.later(value, at, v.Field(i))
+	default:
+		d.decode(value, at, v.Field(i))
+	}
 }
 
 // later accepts a key that is not built yet with its default only.
@@ -239,6 +244,8 @@ func (d *decoder) set(text, tag string, v reflect.Value) (err error) {
 		var s Secret
 		s, err = d.secret(text)
 		*p = Login(s)
+	case encoding.TextUnmarshaler: // of a package that reads its own files with Decode
+		err = p.UnmarshalText([]byte(text))
 	default:
 		err = setBasic(text, tag, v)
 	}

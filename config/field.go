@@ -21,12 +21,16 @@ func tagOf(f reflect.StructField) (name string, later bool) {
 	return name, option == "later"
 }
 
-// suggestion names the key that was probably meant: in a long one a third of the
-// letters may differ.
-func suggestion(t reflect.Type, key string) string {
+// suggestion names the key that was probably meant, of a struct or a further one:
+// in a long one a third of the letters may differ.
+func suggestion(t reflect.Type, key string, further ...string) string {
 	best, least := "", max(2, len(key)/3)+1
+	names := further
 	for i := range t.NumField() {
 		name, _ := tagOf(t.Field(i))
+		names = append(names, name)
+	}
+	for _, name := range names {
 		if d := distance(key, name); name != "" && d < least {
 			best, least = name, d
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Options are what reading a configuration needs from the outside.
@@ -44,6 +46,7 @@ func (p Problem) Error() string {
 // source is what is known about the file a configuration came from.
 type source struct {
 	file  string
+	place string // of a configuration inside another file: its path there
 	lines map[string]int
 	flags map[string]string // by path: the flag that set it
 }
@@ -62,12 +65,18 @@ func Parse(name string, data []byte, opt Options) (*Config, error) {
 		p.File = name
 		return nil, p
 	}
+	return parseNode(source{file: name}, root, opt)
+}
+
+// parseNode lays a document, nil is an empty one, over the defaults and checks it.
+func parseNode(from source, root *yaml.Node, opt Options) (*Config, error) {
 	c := Default()
 	d := newDecoder(opt)
 	if root != nil {
 		d.decode(root, "", valueOf(c))
 	}
-	c.source = source{name, d.lines, map[string]string{}}
+	from.lines, from.flags = d.lines, map[string]string{}
+	c.source = from
 	if opt.Adjust != nil {
 		opt.Adjust(c)
 	}
@@ -113,7 +122,7 @@ func (c *Config) join(problems []Problem) error {
 			errs[i] = Problem{Path: flag, Rule: p.Rule}
 			continue
 		}
-		p.File, p.Path = c.source.file, c.named(p.Path)
+		p.File, p.Path = c.source.file, within(c.source.place, c.named(p.Path))
 		errs[i] = p
 	}
 	return errors.Join(errs...)
@@ -226,6 +235,9 @@ func (c *Config) upperMethods() {
 	for i := range c.RetryPolicies {
 		upper(c.RetryPolicies[i].SafeMethods)
 		upper(c.RetryPolicies[i].Match.Method)
+		for j := range c.RetryPolicies[i].Variants {
+			upper(c.RetryPolicies[i].Variants[j].SafeMethods)
+		}
 	}
 	for i := range c.Retries.Scopes {
 		upper(c.Retries.Scopes[i].Match.Method)

@@ -381,7 +381,7 @@ func TestNothingIsTheDefault(t *testing.T) {
 func TestLater(t *testing.T) {
 	for _, text := range []string{
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
-		"retry_policies: [{variants: [a]}]", "retry_policies: [{preset: pdd}]",
+		"retry_policies: [{preset: pdd}]", "retry_policies: [{variants: [{name: a}, {name: b, preset: pdd}]}]",
 		"retry_policies: [{match: {operation: a}}]",
 		"slots: {retry_share: 0.5}", "slots: {backlog_share: 0.5}", "slots: {ramp: 1s}",
 	} {

@@ -55,7 +55,7 @@ type Policy struct {
 	DeadLetter        string          `key:"dead_letter"` // none, unsafe, all
 	Redrive           []time.Duration `key:"redrive"`     // after how long a dead letter is tried again, time by time
 	Priority          int             `key:"priority"`
-	Variants          []any           `key:"variants,later"`
+	Variants          Variants        `key:"variants"` // the last field: see Policy.encode
 
 	index             int  // in the file; builtin outside it
 	forwardHeadersSet bool // the operator named other headers than the built-in ones
@@ -91,7 +91,7 @@ func (p *Policies) decode(d *decoder, n *yaml.Node, path string) {
 	for i, item := range n.Content {
 		if i != at {
 			own := base
-			own.Name, own.Match = fmt.Sprintf("policy_%d", i+1), Match{}
+			own.Name, own.Match, own.Variants = fmt.Sprintf("policy_%d", i+1), Match{}, nil
 			own.decode(d, item, fmt.Sprintf("%s[%d]", path, i), i)
 			list = append(list, own)
 		}
@@ -110,6 +110,19 @@ func (p *Policy) decode(d *decoder, n *yaml.Node, path string, index int) {
 		same := p.Name == defaultPolicy && slices.Equal(before, p.ForwardHeaders)
 		p.forwardHeadersSet = p.forwardHeadersSet || !same
 	}
+	if at := path + ".variants"; d.given(at) {
+		p.readVariants(d, valueIn(resolve(n), "variants"), at)
+	}
+}
+
+// valueIn is the value of a key that a mapping has.
+func valueIn(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if resolve(n.Content[i]).Value == key {
+			return resolve(n.Content[i+1])
+		}
+	}
+	panic("bug: no key " + key)
 }
 
 // isDefault says whether a list item is the policy named default.
@@ -128,6 +141,7 @@ func (c *Config) Policies() (*policy.Set, error) {
 	list := make([]*policy.Policy, len(c.RetryPolicies))
 	for i := range c.RetryPolicies {
 		list[i] = c.RetryPolicies[i].build()
+		c.RetryPolicies[i].buildVariants(list[i])
 	}
 	set, err := policy.NewSet(list, c.zone)
 	if err != nil {

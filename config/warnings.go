@@ -41,8 +41,7 @@ func (c *Config) durableWarnings() (out []string) {
 	if c.Store.Key != "" {
 		out = append(out, "store.key: seals nothing, since records are in memory; it needs a durable store (-data DIR)")
 	}
-	for i := range c.RetryPolicies {
-		p := &c.RetryPolicies[i]
+	for _, p := range c.RetryPolicies.lived() {
 		if p.ClientHold > 0 {
 			out = append(out, fmt.Sprintf("retry_policies: %s has client_hold, which needs a durable store (-data DIR): clients are held to the end", p.Name))
 		}
@@ -56,8 +55,7 @@ func (c *Config) durableWarnings() (out []string) {
 // redriveWarnings names policies that would try again what they do not keep.
 func (c *Config) redriveWarnings() (out []string) {
 	var none, memory []string
-	for i := range c.RetryPolicies {
-		p := &c.RetryPolicies[i]
+	for _, p := range c.RetryPolicies.lived() {
 		switch {
 		case len(p.Redrive) == 0:
 		case p.DeadLetter == "none":

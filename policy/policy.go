@@ -41,6 +41,13 @@ type Policy struct {
 	DeadLetter        string          // none, unsafe, all
 	Redrive           []time.Duration // after how long a dead letter is tried again, time by time; nil: never
 	Priority          int
+
+	// Variants are tried against each other: each call lives by one of them, see
+	// Arm, and none by the policy itself. They are policies without a Match, named
+	// policy/variant.
+	Variants []*Policy
+	Weight   int     // of a variant: its part of the calls
+	Of       *Policy // of a variant: the policy that it is one of; nil: it is none
 }
 
 // Match says which calls a policy is for; a nil list matches all. Values may

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,9 @@ func NewSet(policies []*Policy, zone *time.Location) (*Set, error) {
 			return nil, fmt.Errorf("%w: %q is used twice or is empty", ErrSet, p.Name)
 		}
 		names[p.Name] = true
+		if err := addVariants(names, p); err != nil {
+			return nil, err
+		}
 		m, err := NewMatcher(p.Match, zone)
 		if err != nil {
 			return nil, fmt.Errorf("policy %q: %w", p.Name, err)
@@ -32,6 +36,17 @@ func NewSet(policies []*Policy, zone *time.Location) (*Set, error) {
 		s.matchers = append(s.matchers, m)
 	}
 	return s, nil
+}
+
+// addVariants checks those of a policy and adds their names.
+func addVariants(names map[string]bool, p *Policy) error {
+	for _, v := range p.Variants {
+		if names[v.Name] || v.Weight <= 0 || v.Of != p || len(v.Variants) > 0 {
+			return fmt.Errorf("%w: variant %q needs a name of its own and a weight above 0", ErrSet, v.Name)
+		}
+		names[v.Name] = true
+	}
+	return nil
 }
 
 // Match returns the first policy that is for a call with these facts at now.
@@ -48,11 +63,24 @@ func (s *Set) Match(a *Attrs, now time.Time) *Policy {
 // Policies returns the policies in order, for the operator; read only.
 func (s *Set) Policies() []*Policy { return s.policies }
 
-// Named is the policy of that name; nil: there is none any more.
+// Named is the policy or variant of that name, for a variant that there is no more
+// its policy; nil: there is none any more.
 func (s *Set) Named(name string) *Policy {
+	if p := s.named(name); p != nil {
+		return p
+	}
+	return s.named(name[:max(0, strings.LastIndexByte(name, '/'))])
+}
+
+func (s *Set) named(name string) *Policy {
 	for _, p := range s.policies {
 		if p.Name == name {
 			return p
+		}
+		for _, v := range p.Variants {
+			if v.Name == name {
+				return v
+			}
 		}
 	}
 	return nil

@@ -188,6 +188,9 @@ func (x *exchange) finish() {
 	s := x.summary(now)
 	x.deadLetter(s)
 	x.p.calls.done(x, s)
+	if h := x.p.Hooks.Handled; h != nil && x.handled(s.Result) {
+		h(x.policy.Name, x.handledAs(s.Result, now))
+	}
 	if h := x.p.Hooks.Call; h != nil {
 		h(s)
 	}
@@ -279,8 +282,7 @@ func (x *exchange) result() string {
 }
 
 // reportShop tells the shop's breaker how the call ended. Only failures that
-// speak of this shop count: not a bad request of one call, not a throttle, and
-// nothing while the host itself is in trouble.
+// speak of this shop count, and nothing while the host itself is in trouble.
 func (x *exchange) reportShop(now time.Time) {
 	if x.labels.Shop == "" || len(x.past) == 0 {
 		return
@@ -291,8 +293,7 @@ func (x *exchange) reportShop(now time.Time) {
 		return
 	}
 	status := x.past.Last().Status
-	counts := v.HostFault || status == 401 || status == 403
-	if counts && x.outcome.result == "" && x.p.Limiter.Closed(host, now) {
+	if BlamesShop(&v, status) && x.outcome.result == "" && x.p.Limiter.Closed(host, now) {
 		x.breakerEvent(x.p.Shops.Report(x.labels.Shop, host, v.Reason, false, now))
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"retryproxy/backoff"
+	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/limiter"
 	"retryproxy/policy"
 )
 
@@ -32,7 +34,7 @@ type Decision struct {
 	Would     bool      // Stop by the switch's observe: it would have retried
 }
 
-// Facts are all that decide looks at.
+// Facts are all that Decide looks at.
 type Facts struct {
 	Policy  *policy.Policy
 	Verdict classify.Verdict
@@ -59,9 +61,9 @@ type Facts struct {
 	Park time.Duration // how long the call may be parked; 0: not at all
 }
 
-// decide is the retry rule: a pure function of what happened so far. The order
+// Decide is the retry rule: a pure function of what happened so far. The order
 // of the cases is the order of precedence of the stop reasons.
-func decide(f *Facts) Decision {
+func Decide(f *Facts) Decision {
 	switch {
 	case f.Verdict.Class == classify.Success:
 		return Decision{Do: Deliver, Reason: "ok"}
@@ -135,12 +137,39 @@ func parkOr(d Decision, p *policy.Policy, limit time.Duration, now time.Time) De
 	return d
 }
 
-// unhindered are the same facts without what stands in the way of a retry from
-// our side: what would be planned, so that the gate can be asked about it.
-func (f *Facts) unhindered() *Facts {
+// Planned is the decision without what stands in the way of a retry from our
+// side: what would be planned, so that the gate can be asked about it.
+func (f *Facts) Planned() Decision {
 	free := *f
 	free.Switch, free.Draining = "on", false
-	return &free
+	return Decide(&free)
+}
+
+// LookAhead asks when a planned retry could really start, so that nobody sleeps
+// only to be refused. The shop's breaker comes last: its yes takes the one probe.
+func (f *Facts) LookAhead(c *limiter.Claim, gates *limiter.Limiter, shops *breaker.Shops) {
+	f.StartsAt, f.Limited, f.Dimension = gates.Peek(c, f.Now)
+	if f.Limited == "" && c.Shop != "" && f.Switch == "on" && !f.Draining {
+		ok, at := shops.MayRetry(c.Shop, c.Host, f.Now)
+		f.ShopOpen, f.ShopAt = !ok, at
+	}
+}
+
+// BreakerResult is what a verdict says about the host.
+func BreakerResult(v *classify.Verdict) breaker.Result {
+	switch {
+	case v.HostFault:
+		return breaker.Failed
+	case v.Alive:
+		return breaker.Alive
+	}
+	return breaker.Excluded
+}
+
+// BlamesShop says whether a call that failed for good, at last by this verdict and
+// status, speaks of its shop: not a bad request of one call, and not a throttle.
+func BlamesShop(v *classify.Verdict, status int) bool {
+	return v.HostFault || status == 401 || status == 403
 }
 
 // Causes of a wait, as shown to operators.

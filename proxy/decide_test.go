@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := transient503()
 			tt.change(&f)
-			d := decide(&f)
+			d := Decide(&f)
 			var wait time.Duration
 			if !d.At.IsZero() {
 				wait = d.At.Sub(f.Now)
@@ -103,7 +103,7 @@ func TestDecidePrecedence(t *testing.T) {
 	f := transient503()
 	for _, l := range layers {
 		l.add(&f)
-		if d := decide(&f); d.Do != Stop || d.Reason != l.reason {
+		if d := Decide(&f); d.Do != Stop || d.Reason != l.reason {
 			t.Errorf("decide = %v %s, want stop %s", d.Do, d.Reason, l.reason)
 		}
 	}
@@ -112,7 +112,7 @@ func TestDecidePrecedence(t *testing.T) {
 func TestDecideObserve(t *testing.T) {
 	f := transient503()
 	f.Switch = "observe"
-	d := decide(&f)
+	d := Decide(&f)
 	if d.Do != Stop || d.Reason != "retries_off" || !d.Would || !d.At.Equal(noon.Add(time.Second)) {
 		t.Errorf("decide under observe = %+v, want a stop that says what it would have done", d)
 	}
@@ -124,9 +124,9 @@ func TestDecideStableJitter(t *testing.T) {
 	f.Policy.Backoff = backoff.Policy{Base: 2 * time.Second, Max: time.Minute, Multiplier: 2, Jitter: "stable"}
 	f.ID, f.Retries, f.End = "flight-1", 3, noon.Add(time.Hour)
 	f.Dice = 0.1
-	first := decide(&f).At
+	first := Decide(&f).At
 	f.Dice = 0.9
-	if got := decide(&f).At; !got.Equal(first) || int(got.Sub(noon).Seconds()) != 11 {
+	if got := Decide(&f).At; !got.Equal(first) || int(got.Sub(noon).Seconds()) != 11 {
 		t.Errorf("4th retry of flight-1 planned after %v, want 11 s whatever the dice", got.Sub(noon))
 	}
 }

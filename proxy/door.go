@@ -69,7 +69,7 @@ func (x *exchange) ourName() *refusal {
 
 // understand settles where the call goes, whose it is and by which rules it lives.
 func (x *exchange) understand() *refusal {
-	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.chooseSide, x.chooseExits, x.choosePolicy, x.readKey} {
+	for _, step := range [...]func() *refusal{x.route, x.checkLoop, x.labelled, x.chooseSide, x.chooseExits, x.choosePolicy, x.readKey, x.chooseVariant} {
 		if r := step(); r != nil {
 			return r
 		}
@@ -207,6 +207,15 @@ func (x *exchange) choosePolicy() *refusal {
 	}
 	x.policy = x.set.Policies.Match(&x.attrs, x.call.Received)
 	x.readCount()
+	return nil
+}
+
+// chooseVariant settles on a variant of the policy, by the key where there is one: a
+// repeat lives by the same.
+func (x *exchange) chooseVariant() *refusal {
+	if len(x.policy.Variants) > 0 {
+		x.policy = x.policy.Arm(x.tenant(), x.jitterID())
+	}
 	return nil
 }
 

@@ -188,11 +188,13 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 	x.unheard = !q.Honoured
 	x.prepare()
 	x.end = rec.Deadline
+	run := x.lastRun()
+	x.earlier = max(x.rec.Attempts+1-run.First, 0)
 	if x.parkedFor(time.Now()) > x.set.KeyTTL {
 		x.conclude(nil, x.tooLate())
 		return
 	}
-	x.continueRun()
+	x.continueRun(run)
 }
 
 // tooLate is the end of a call that was parked for as long as it may be: what it
@@ -276,8 +278,8 @@ func (x *exchange) placed(q *idempotency.Request) *refusal {
 	return nil
 }
 
-// resumePolicy takes the policy that the call began with, as long as there is one
-// of that name.
+// resumePolicy takes the policy or variant that the call began with, as long as there
+// is one of that name; of a variant that is gone, its policy.
 func (x *exchange) resumePolicy() *refusal {
 	if r := x.choosePolicy(); r != nil {
 		return r
@@ -286,6 +288,7 @@ func (x *exchange) resumePolicy() *refusal {
 	if p := x.set.Policies.Named(x.rec.Policy); p != nil {
 		x.policy = p
 	}
+	x.policy = x.policy.Arm(x.rec.Tenant, x.jitterID())
 	return nil
 }
 
@@ -311,9 +314,7 @@ const cutOff = "the proxy ended while the attempt was in flight"
 
 // continueRun takes the run up where it was left. Whatever was in flight then may
 // have been executed.
-func (x *exchange) continueRun() {
-	run := x.lastRun()
-	x.earlier = max(x.rec.Attempts+1-run.First, 0)
+func (x *exchange) continueRun(run idempotency.Run) {
 	x.retries = x.retriesOf(run)
 	if x.rec.State == idempotency.StateWaiting {
 		x.next = Decision{Do: Retry, At: x.rec.NextAt, Cause: causeBackoff}

@@ -66,7 +66,7 @@ type exchange struct {
 	letter   bool                      // it was given up before, and is a dead letter
 	buried   bool                      // keyless: it is kept as a dead letter
 	lasting  bool                      // a durable store keeps all that it takes to go on
-	earlier  int                       // attempts of this run that an earlier process made
+	earlier  int                       // attempts of this run that an earlier process made, or this one before it was parked
 	saved    int                       // attempts of past that the record has
 	ended    bool                      // the record left running and waiting
 	settled  bool                      // what the answer means for the record is known
@@ -74,6 +74,7 @@ type exchange struct {
 
 	// What was tried.
 	past    attempt.History
+	unsent  int // of past: those of which nothing reached an upstream
 	retries int // retries this run may make in all
 	nxHost  bool
 	next    Decision       // what to do next
@@ -455,7 +456,10 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	if t.Response != nil {
 		a.UpstreamID = upstreamID(t.Response.Fields)
 	}
-	x.p.Limiter.Report(x.grant, breakerResult(&t.verdict), now)
+	if a.Status == 0 && t.Outcome.Phase < classify.PhaseSent {
+		x.unsent++
+	}
+	x.p.Limiter.Report(x.grant, BreakerResult(&t.verdict), now)
 	x.reportExit(t, now)
 	x.mu.Lock()
 	x.past = append(x.past, a)
@@ -465,41 +469,21 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 }
 
-func breakerResult(v *classify.Verdict) breaker.Result {
-	switch {
-	case v.HostFault:
-		return breaker.Failed
-	case v.Alive:
-		return breaker.Alive
-	}
-	return breaker.Excluded
-}
-
 // decide collects the facts and asks the rule.
 func (x *exchange) decide(t *tried) Decision {
 	now := time.Now()
 	f := x.facts(t, now, rand.Float64())
 	if t.verdict.Class == classify.Transient {
 		x.lookAround(&f)
-		if d := decide(f.unhindered()); d.Do == Retry {
+		if d := f.Planned(); d.Do == Retry {
 			if f.Moved = x.turnHop(&t.verdict, now); f.Moved {
-				d = decide(f.unhindered())
+				d = f.Planned()
 			}
-			x.lookAhead(&f, d)
+			c := x.claimOf(d)
+			f.LookAhead(&c, x.p.Limiter, x.p.Shops)
 		}
 	}
-	return decide(&f)
-}
-
-// lookAhead asks when a planned retry could really start, so that nobody sleeps
-// only to be refused. The shop's breaker comes last: its yes takes the one probe.
-func (x *exchange) lookAhead(f *Facts, d Decision) {
-	c := x.claimOf(d)
-	f.StartsAt, f.Limited, f.Dimension = x.p.Limiter.Peek(&c, f.Now)
-	if f.Limited == "" && x.labels.Shop != "" && f.Switch == "on" && !f.Draining {
-		ok, at := x.p.Shops.MayRetry(x.labels.Shop, x.hops[x.hop].host, f.Now)
-		f.ShopOpen, f.ShopAt = !ok, at
-	}
+	return Decide(&f)
 }
 
 // facts are those of the call itself, after its newest attempt.

@@ -49,6 +49,7 @@ type Explanation struct {
 	Policy      string        `json:"policy,omitempty"`
 	PolicyWhy   string        `json:"policy_why,omitempty"`
 	PassedOver  []PassedOver  `json:"passed_over,omitempty"` // policies before it that are for other calls
+	VariantWhy  string        `json:"variant_why,omitempty"` // why it is this variant of the policy; empty: that has none
 	Keyed       bool          `json:"keyed"`
 	KeyHonoured bool          `json:"key_honoured"` // a repeat is safe because of the key
 	KeyWhy      string        `json:"key_why,omitempty"`
@@ -339,10 +340,13 @@ func (x *exchange) source(name string) string {
 
 // rules says which policy holds and how long the call may take.
 func (e *Explanation) rules(x *exchange) {
-	p := x.policy
-	e.Policy, e.PolicyWhy = p.Name, matchText(&p.Match)
+	p, matched := x.policy, x.policy
+	if p.Of != nil {
+		matched, e.VariantWhy = p.Of, x.variantWhy()
+	}
+	e.Policy, e.PolicyWhy = p.Name, matchText(&matched.Match)
 	for _, q := range x.set.Policies.Policies() {
-		if q == p {
+		if q == matched {
 			break
 		}
 		e.PassedOver = append(e.PassedOver, PassedOver{q.Name, x.mismatch(&q.Match)})
@@ -365,6 +369,19 @@ func (e *Explanation) rules(x *exchange) {
 	if x.body.stream != nil {
 		e.Notes = append(e.Notes, "the body is over body.limit: it is streamed once and cannot be repeated")
 	}
+}
+
+// variantWhy says how the call came to its variant, and what others there are.
+func (x *exchange) variantWhy() string {
+	shares := make([]string, len(x.policy.Of.Variants))
+	for i, v := range x.policy.Of.Variants {
+		shares[i] = fmt.Sprintf("%s %.3g %%", strings.TrimPrefix(v.Name, v.Of.Name+"/"), 100*float64(v.Weight)/float64(v.Of.Weights()))
+	}
+	why := "by tenant and key: every call with them gets it"
+	if !x.keyed() {
+		why = "by chance, since the call has no key: the next one may get another"
+	}
+	return why + " (of all calls " + strings.Join(shares, ", ") + ")"
 }
 
 // matchText writes a match as the configuration does.

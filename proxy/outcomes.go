@@ -151,7 +151,7 @@ func (x *exchange) imagine(o *imagined, at string) WouldLeadTo {
 		now = now.Add(min(x.takes(t), x.end.Sub(now)))
 		f := x.facts(t, now, 0.5)
 		f.Replayable, f.Switch = x.body.repeatable(&t.verdict), at
-		next := decide(&f)
+		next := Decide(&f)
 		if len(x.past) == 1 {
 			out.judged(&t.verdict, &next, now)
 		}

@@ -21,6 +21,7 @@ import (
 	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
+	"retryproxy/report"
 	"retryproxy/upstream"
 )
 
@@ -62,6 +63,7 @@ type Deps struct {
 type Hooks struct {
 	Attempt     func(policy string, a *attempt.Attempt)
 	Call        func(s *attempt.Summary)
+	Handled     func(policy string, c report.Call) // the retry rule had the call, which is over
 	Denied      func(reason string)
 	RetryDenied func(dimension string)
 	Ignored     func(field string)

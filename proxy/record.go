@@ -440,7 +440,7 @@ func (x *exchange) endWithout(last *idempotency.Answer) {
 // from nobody but the receipt. version is what the record was looked at as; 0: nothing
 // depends on it.
 func (x *exchange) promised() (version uint64, yes bool) {
-	if !x.lasting || x.outcome.decision.Reason != "fail_permanent" {
+	if !x.lasting || x.outcome.decision.Reason != "fail_permanent" || x.flight != nil && x.flight.Waiters() > 0 {
 		return 0, false
 	}
 	rec, err := x.p.Store.Get(context.WithoutCancel(x.call.Context()), x.rec.ID, time.Now())

@@ -18,79 +18,28 @@ import (
 
 var _ journal.Journal = (*Store)(nil)
 
-// told is a call of the history as JSON.
-type told struct {
-	ID       codec.Text      `json:"call_id"`
-	KeyHash  string          `json:"key_hash,omitempty"`
-	Tenant   codec.Text      `json:"tenant,omitempty"`
-	Key      codec.Text      `json:"key,omitempty"`
-	Mode     string          `json:"mode,omitempty"`
-	Policy   string          `json:"policy,omitempty"`
-	User     codec.Text      `json:"user,omitempty"`
-	Client   codec.Text      `json:"client,omitempty"`
-	Shop     codec.Text      `json:"shop,omitempty"`
-	ShopTier codec.Text      `json:"shop_tier,omitempty"`
-	TaskType codec.Text      `json:"task_type,omitempty"`
-	Method   codec.Text      `json:"method,omitempty"`
-	Scheme   string          `json:"scheme,omitempty"`
-	Host     codec.Text      `json:"host,omitempty"`
-	Path     codec.Text      `json:"path,omitempty"`
-	ClientID codec.Text      `json:"client_id,omitempty"`
-	Trace    codec.Text      `json:"trace,omitempty"`
-	Origin   string          `json:"origin,omitempty"`
-	Result   string          `json:"result,omitempty"`
-	Reason   string          `json:"reason,omitempty"`
-	Detail   codec.Text      `json:"detail,omitempty"`
-	Status   int             `json:"status,omitempty"`
-	Executed string          `json:"executed"`
-	Attempts []codec.Attempt `json:"attempts,omitempty"`
-	Previous int             `json:"previous,omitempty"`
-	Started  time.Time       `json:"started,omitzero"`
-	Ended    time.Time       `json:"ended,omitzero"`
-	Duration time.Duration   `json:"duration_ns,omitempty"`
-	Overhead time.Duration   `json:"overhead_ns,omitempty"`
-	Bytes    int64           `json:"bytes,omitempty"`
-	Waits    []codec.Wait    `json:"waits,omitempty"`
-	Terms    []uint64        `json:"terms,omitempty"`
-}
-
+// callText is a call as JSON, in the time of the server.
 func callText(c *attempt.Summary, shift time.Duration) []byte {
-	t := told{
-		ID: codec.Text(c.ID), KeyHash: c.KeyHash, Tenant: codec.Text(c.Record.Tenant), Key: codec.Text(c.Record.Key), Mode: c.Mode, Policy: c.Policy,
-		User: codec.Text(c.User), Client: codec.Text(c.Client), Shop: codec.Text(c.Labels.Shop), ShopTier: codec.Text(c.Labels.ShopTier), TaskType: codec.Text(c.Labels.TaskType),
-		Method: codec.Text(c.Method), Scheme: c.Scheme, Host: codec.Text(c.Host), Path: codec.Text(journal.Clip(c.Path)), ClientID: codec.Text(journal.Clip(c.ClientID)), Trace: codec.Text(journal.Clip(c.Trace)),
-		Origin: c.Origin, Result: c.Result, Reason: c.Reason, Detail: codec.Text(journal.Clip(c.Detail)), Status: c.Status, Executed: c.Executed.String(), Previous: c.Previous,
-		Started: moved(c.Started, shift).UTC(), Ended: moved(c.Ended, shift).UTC(), Duration: c.Duration, Overhead: c.Overhead, Bytes: c.Bytes, Terms: c.Terms,
-		Attempts: codec.HistoryOf(c.Attempts), Waits: codec.WaitsOf(c.Waits),
-	}
+	t := codec.CallOf(c)
+	t.Started, t.Ended = moved(t.Started, shift), moved(t.Ended, shift)
 	for i := range t.Attempts {
 		t.Attempts[i].Started = moved(t.Attempts[i].Started, shift)
 	}
-	return encoded(&t)
+	return encoded(t)
 }
 
 func parseCall(text string, shift time.Duration) (*attempt.Summary, error) {
-	var t told
+	var t codec.Call
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return nil, err
 	}
-	executed, err := codec.Executed(t.Executed)
+	c, err := t.Summary()
 	if err != nil {
 		return nil, err
 	}
-	attempts, err := codec.History(t.Attempts)
-	if err != nil {
-		return nil, err
-	}
-	moveAttempts(attempts, -shift)
-	return &attempt.Summary{
-		ID: string(t.ID), KeyHash: t.KeyHash, Record: attempt.RecordID{Tenant: string(t.Tenant), Key: string(t.Key)}, Mode: t.Mode, Policy: t.Policy,
-		User: string(t.User), Client: string(t.Client), Labels: attempt.Labels{Shop: string(t.Shop), ShopTier: string(t.ShopTier), TaskType: string(t.TaskType)},
-		Method: string(t.Method), Scheme: t.Scheme, Host: string(t.Host), Path: string(t.Path), ClientID: string(t.ClientID), Trace: string(t.Trace),
-		State: "done", Origin: t.Origin, Result: t.Result, Reason: t.Reason, Detail: string(t.Detail), Status: t.Status, Executed: executed, Previous: t.Previous,
-		Started: moved(t.Started, -shift), Ended: moved(t.Ended, -shift), Duration: t.Duration, Overhead: t.Overhead, Bytes: t.Bytes, Terms: t.Terms,
-		Attempts: attempts, Waits: codec.Waits(t.Waits),
-	}, nil
+	c.Started, c.Ended = moved(c.Started, -shift), moved(c.Ended, -shift)
+	moveAttempts(c.Attempts, -shift)
+	return c, nil
 }
 
 // Note implements journal.Journal.

@@ -2,11 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"crypto/sha256"
-	"database/sql"
-	"encoding/binary"
 	"fmt"
-	"strconv"
 	"time"
 
 	"retryproxy/attempt"
@@ -14,133 +10,210 @@ import (
 )
 
 // The history of calls. It is written by the same writer, in transactions of its
-// own between those of records: what happens to it is no business of theirs.
+// own between those of records: what happens to it is no business of theirs. A row
+// holds a block of calls: a row for each, with indexes to find it by, costs ten times
+// as much.
 
 var _ journal.Journal = (*Store)(nil)
 
 const (
-	insertCall = `INSERT INTO calls (call_id, call_hash, tenant, key, key_hash, started, ended, duration_ns, overhead_ns, result, reason, detail, status, executed, mode, policy,
-  shop, shop_tier, task_type, user, client, method, scheme, host, path, client_id, trace, bytes, previous, attempts, waits, origin)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	insertTerms = "INSERT INTO call_terms (ended, call, terms) VALUES (?,?,?)"
+	insertBlock = "INSERT INTO call_blocks (id, calls, first, last, few, filter, marks, texts) VALUES (?,?,?,?,?,?,?,CAST(? AS TEXT))"
+	dropBlock   = "DELETE FROM call_blocks WHERE id = ?"
+	readBlock   = "SELECT marks, texts FROM call_blocks WHERE id = ?"
+	newestBlock = "SELECT coalesce(max(id), 0) FROM call_blocks"
 
-	oldCalls     = "SELECT id, ended FROM calls INDEXED BY calls_ended WHERE ended < ? ORDER BY ended LIMIT ?"
-	surplusCalls = "SELECT id, ended FROM calls WHERE id <= (SELECT max(id) FROM calls) - ? ORDER BY id LIMIT ?"
-	dropCall     = "DELETE FROM calls WHERE id = ?"
-	dropTerms    = "DELETE FROM call_terms WHERE ended = ? AND call = ?"
+	countCalls    = "SELECT coalesce(sum(calls), 0) FROM call_blocks INDEXED BY call_blocks_time"
+	oldBlocks     = "SELECT id, calls FROM call_blocks INDEXED BY call_blocks_time WHERE last < ? ORDER BY last LIMIT ?"
+	firstBlocks   = "SELECT id, calls FROM call_blocks ORDER BY id LIMIT ?"
+	straddling    = "SELECT id, calls FROM call_blocks INDEXED BY call_blocks_time WHERE last >= ? AND first < ? LIMIT 1"
+	countFewCalls = "SELECT coalesce(sum(calls), 0) FROM call_blocks INDEXED BY call_blocks_few WHERE few = 1"
+	fewBlocks     = "SELECT id, calls FROM call_blocks INDEXED BY call_blocks_few WHERE few = 1 ORDER BY id LIMIT ?"
 )
+
+// mostDropped is how many blocks a sweep takes out in one transaction.
+const mostDropped = 8
 
 // Note implements journal.Journal.
 func (s *Store) Note(ctx context.Context, calls []*attempt.Summary) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	blocks := s.blocksOf(calls)
 	err := s.send(ctx, s.notes, func(w *writer) error {
-		for _, c := range calls {
-			if err := w.noteCall(c); err != nil {
+		for _, b := range blocks {
+			if err := w.insertBlock(b); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	for _, b := range blocks {
+		s.blocks.Put(b)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", journal.ErrUnavailable, err)
 	}
 	return nil
 }
 
-// noteCall adds a row.
-func (w *writer) noteCall(c *attempt.Summary) error {
-	id, err := w.inserted(insertCall, c.ID, hashOf(c.ID), textOrNull(c.Record.Tenant), textOrNull(c.Record.Key), keyHashOrNull(c.KeyHash),
-		timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead),
-		c.Result, c.Reason, textOrNull(journal.Clip(c.Detail)), c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
-		textOrNull(c.Labels.Shop), textOrNull(c.Labels.ShopTier), textOrNull(c.Labels.TaskType), textOrNull(c.User), c.Client, c.Method, c.Scheme, c.Host, journal.Clip(c.Path),
-		textOrNull(journal.Clip(c.ClientID)), textOrNull(journal.Clip(c.Trace)), c.Bytes, c.Previous, listOrNull(historyText(c.Attempts)), listOrNull(waitsText(c.Waits)), textOrNull(c.Origin))
-	if err != nil || len(c.Terms) == 0 {
-		return err
-	}
-	return w.exec(insertTerms, c.Ended.UnixNano(), id, termsBlob(c.Terms))
-}
-
-// forgetCalls deletes some of the calls that are too old or too many, and says how
-// many. What fails ends the transaction. Ids are dense, but where calls went before
-// others: then some go that might have stayed.
-func (w *writer) forgetCalls(now time.Time) int {
-	bounds := w.store.bounds()
-	n := w.forget(oldCalls, timeText(now.Add(-bounds.Keep)), mostSwept)
-	if bounds.Calls > 0 && n < mostSwept {
-		n += w.forget(surplusCalls, bounds.Calls, mostSwept-n)
-	}
-	return n
-}
-
-// forget deletes the calls of a query.
-func (w *writer) forget(query string, args ...any) int {
-	found, err := w.oldCalls(query, args...)
-	for i := 0; i < len(found) && err == nil; i++ {
-		if err = w.exec(dropTerms, found[i].ended.UnixNano(), found[i].id); err == nil {
-			err = w.exec(dropCall, found[i].id)
+// blocksOf makes blocks of calls.
+func (s *Store) blocksOf(calls []*attempt.Summary) (out []*block) {
+	number := s.noted.Add(int64(len(calls))) - int64(len(calls))
+	var b *block
+	for _, c := range calls {
+		if b == nil || b.full() {
+			b = s.blocks.Get().(*block).emptied()
+			out = append(out, b)
 		}
+		number++
+		b.note(number, c)
 	}
-	return len(found)
+	return out
 }
 
-// callPlace is where a call stands in the history.
-type callPlace struct {
-	ended time.Time
+// insertBlock adds a row.
+func (w *writer) insertBlock(b *block) error { return w.exec(insertBlock, b.columns()...) }
+
+// forgetCalls deletes some of the calls that are too old or too many, and says
+// whether there are more. What fails ends the transaction.
+func (w *writer) forgetCalls(now time.Time) (more bool) {
+	bounds := w.store.bounds()
+	until := now.Add(-bounds.Keep)
+	n := w.dropBlocks(w.blocks(oldBlocks, timeText(until), mostDropped))
+	// A block that lies on both sides is not written anew for every call of it.
+	late := until.Add(-min(bounds.Keep/16, time.Hour))
+	for _, b := range w.blocks(straddling, timeText(until), timeText(late)) {
+		n += mostDropped
+		w.cutBlock(b.id, func(_ int, m *mark) bool { return m.ended >= until.UnixNano() })
+	}
+	if bounds.Calls > 0 && n < mostDropped {
+		n += w.forgetSurplus(bounds.Calls)
+	}
+	return n >= mostDropped
+}
+
+// forgetSurplus deletes some of the calls beyond the newest, and says how many blocks.
+func (w *writer) forgetSurplus(most int) (dropped int) {
+	surplus := w.number(countCalls) - most
+	if surplus <= 0 {
+		return 0
+	}
+	first := w.blocks(firstBlocks, mostDropped)
+	for len(first) > dropped && first[dropped].calls <= surplus {
+		surplus -= first[dropped].calls
+		dropped++
+	}
+	w.dropBlocks(first[:dropped])
+	if len(first) > dropped && surplus > 0 && surplus >= min(first[dropped].calls/4, most/100) {
+		w.cutBlock(first[dropped].id, func(i int, _ *mark) bool { return i >= surplus })
+	}
+	return dropped
+}
+
+// mergeCalls puts blocks of few calls together once they have enough, and says
+// whether it did.
+func (w *writer) mergeCalls() bool {
+	if w.number(countFewCalls) < fewCalls {
+		return false
+	}
+	var into block
+	few := w.blocks(fewBlocks, fewCalls)
+	for i := range few {
+		if into.full() {
+			few = few[:i]
+			break
+		}
+		w.copyBlock(&into, few[i].id, func(int, *mark) bool { return true })
+	}
+	w.dropBlocks(few)
+	return w.broken == nil && into.calls > 0 && w.insertBlock(&into) == nil
+}
+
+// cutBlock keeps some calls of a block.
+func (w *writer) cutBlock(id int64, keep func(i int, m *mark) bool) {
+	var into block
+	w.copyBlock(&into, id, keep)
+	if w.broken == nil && w.exec(dropBlock, id) == nil && into.calls > 0 {
+		_ = w.insertBlock(&into) // an error ends the transaction
+	}
+}
+
+// copyBlock copies some calls of a block. What of it cannot be read is lost.
+func (w *writer) copyBlock(into *block, id int64, keep func(i int, m *mark) bool) {
+	st, err := w.prepared(readBlock)
+	var marks []byte
+	var texts string
+	if err == nil {
+		err = st.QueryRowContext(unending, id).Scan(&marks, &texts)
+	}
+	if err != nil {
+		_ = w.fail(err)
+		return
+	}
+	i := 0
+	err = eachCall(marks, texts, func(m *mark, text string) {
+		if keep(i, m) {
+			into.take(m, text)
+		}
+		i++
+	})
+	if err != nil {
+		w.store.spoilt(id, err)
+	}
+}
+
+// spoilt tells the operator that somebody changed the file.
+func (s *Store) spoilt(block int64, err error) {
+	s.bounds().Log("calls of the history cannot be read", "file", s.path, "block", block, "error", err)
+}
+
+// blockRow is a block as retention sees it.
+type blockRow struct {
 	id    int64
+	calls int
 }
 
-func (w *writer) oldCalls(query string, args ...any) (out []callPlace, err error) {
+// blocks gives the blocks of a query.
+func (w *writer) blocks(query string, args ...any) (out []blockRow) {
 	st, err := w.prepared(query)
 	if err != nil {
-		return nil, w.fail(err)
+		_ = w.fail(err)
+		return nil
 	}
 	rows, err := st.QueryContext(unending, args...)
 	if err != nil {
-		return nil, w.fail(err)
+		_ = w.fail(err)
+		return nil
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var p callPlace
-		var ended string
-		err := rows.Scan(&p.id, &ended)
-		if err == nil {
-			p.ended, err = parseTime(ended)
+		var b blockRow
+		if err := rows.Scan(&b.id, &b.calls); err != nil {
+			_ = w.fail(err)
+			return nil
 		}
-		if err != nil {
-			return nil, w.fail(err)
+		out = append(out, b)
+	}
+	_ = w.fail(rows.Err())
+	return out
+}
+
+// number is the result of a query of one.
+func (w *writer) number(query string) (n int) {
+	st, err := w.prepared(query)
+	if err == nil {
+		err = st.QueryRowContext(unending).Scan(&n)
+	}
+	_ = w.fail(err)
+	return n
+}
+
+// dropBlocks deletes blocks, and says how many.
+func (w *writer) dropBlocks(blocks []blockRow) int {
+	for _, b := range blocks {
+		if w.exec(dropBlock, b.id) != nil {
+			break
 		}
-		out = append(out, p)
 	}
-	return out, w.fail(rows.Err())
-}
-
-// hashOf is what a call is looked for by: 8 bytes of a SHA-256. An index of such
-// numbers takes a third of the room that one of the ids takes.
-func hashOf(id string) int64 {
-	h := sha256.Sum256([]byte(id))
-	return int64(binary.BigEndian.Uint64(h[:8]))
-}
-
-// keyHashOrNull is a hash of a key as a column.
-func keyHashOrNull(hash string) any {
-	n, err := strconv.ParseUint(hash, 16, 64)
-	if err != nil {
-		return nil
-	}
-	return int64(n)
-}
-
-// keyHashText is what keyHashOrNull was given.
-func keyHashText(n sql.NullInt64) string {
-	if !n.Valid {
-		return ""
-	}
-	return fmt.Sprintf("%016x", uint64(n.Int64))
-}
-
-// listOrNull is a list in JSON; the empty one is NULL.
-func listOrNull(text string) any {
-	if text == "[]" {
-		return nil
-	}
-	return text
+	return len(blocks)
 }

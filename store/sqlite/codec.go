@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -20,7 +19,18 @@ import (
 // order as text is their order.
 const layout = "2006-01-02T15:04:05.000000000Z"
 
-func timeText(t time.Time) string { return t.UTC().Format(layout) }
+func timeText(t time.Time) string { return string(appendTime(nil, t)) }
+
+// appendTime is quicker than AppendFormat with the layout, which it knows nothing of.
+func appendTime(out []byte, t time.Time) []byte {
+	out = t.UTC().AppendFormat(out, time.RFC3339)
+	out[len(out)-1] = '.' // the Z
+	ns := uint(t.Nanosecond())
+	for unit := uint(100_000_000); unit > 0; unit /= 10 {
+		out = append(out, '0'+byte(ns/unit%10))
+	}
+	return append(out, 'Z')
+}
 
 // timeOrNull is a time as a column; the zero time is NULL.
 func timeOrNull(t time.Time) any {
@@ -124,22 +134,6 @@ func historyText(h attempt.History) string {
 	return out.list()
 }
 
-func waitsText(waits []attempt.Wait) string {
-	if len(waits) == 0 {
-		return "[]"
-	}
-	out := make(object, 0, 64*len(waits))
-	for i := range waits {
-		out = append(out, ",{"...).text("cause", waits[i].Cause).number("for_ns", int64(waits[i].For)).end()
-	}
-	return out.list()
-}
-
-func parseWaits(text string) ([]attempt.Wait, error) {
-	in, err := parseList[codec.Wait](text)
-	return codec.Waits(in), err
-}
-
 // object is JSON in the making: a list of objects. Members that are zero are
 // left out.
 type object []byte
@@ -176,7 +170,7 @@ func (o object) time(name string, t time.Time) object {
 	if t.IsZero() {
 		return o
 	}
-	return append(t.UTC().AppendFormat(append(o.name(name), '"'), layout), '"')
+	return append(appendTime(append(o.name(name), '"'), t), '"')
 }
 
 func (o object) end() object { return append(o, '}') }
@@ -214,11 +208,20 @@ func fieldsText(f message.Fields) string {
 }
 
 // appendString appends a JSON string. Nearly all need no escape.
-func appendString(out object, s string) object {
-	special := func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= utf8.RuneSelf }
-	if strings.IndexFunc(s, special) < 0 {
-		return append(append(append(out, '"'), s...), '"')
+func appendString[T ~[]byte](out T, s string) T {
+	var all byte
+	for i := range len(s) {
+		if all |= s[i]; s[i] < ' ' || s[i] == '"' || s[i] == '\\' {
+			return appendEscaped(out, s)
+		}
 	}
+	if all >= utf8.RuneSelf && !utf8.ValidString(s) {
+		return appendEscaped(out, s)
+	}
+	return append(append(append(out, '"'), s...), '"')
+}
+
+func appendEscaped[T ~[]byte](out T, s string) T {
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic("bug: a text that is no JSON: " + err.Error())

@@ -35,6 +35,46 @@ func TestHistoryComesBack(t *testing.T) {
 	}
 }
 
+func TestCallsComeBack(t *testing.T) {
+	full := attempt.Attempt{
+		N: 7, Count: 8, Started: start.Add(-9), Duration: 10, Host: "\xff:443", Status: 503, Detail: "say \"no\" <&> \x01 é",
+		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: `a\b`,
+		Verdict: classify.Verdict{
+			Class: classify.Unknown, Reason: "status_503", Basis: classify.BasisKey, Executed: classify.ExecutedMaybe,
+			HostFault: true, EgressFault: true, RetryAfter: 12,
+		},
+	}
+	alive := attempt.Attempt{Verdict: classify.Verdict{Alive: true}}
+	for _, c := range []attempt.Summary{
+		{},
+		{Started: start},
+		{Ended: start},
+		{Started: start, Ended: start.Add(-time.Hour)}, // the clock was set back
+		{Started: start, Ended: start, Attempts: attempt.History{full, {}, alive}, Waits: []attempt.Wait{{Cause: "tokens", For: 1}, {}}},
+		{Ended: start, Attempts: attempt.History{full}},
+	} {
+		c.State = "done"
+		text := appendCall([]byte("x"), &c)
+		got, err := parseCall(text[1 : len(text)-1])
+		if diff := cmp.Diff(&c, got); diff != "" || err != nil {
+			t.Errorf("%s is %v (-want +got):\n%s", text, err, diff)
+		}
+	}
+}
+
+// A later version may put more into a list.
+func TestListsMayBeLonger(t *testing.T) {
+	text := appendCall(nil, &attempt.Summary{ID: "a"})
+	if c, err := parseCall([]byte(string(text[:len(text)-2]) + `,{"more":[1]}]`)); err != nil || c.ID != "a" {
+		t.Errorf("parseCall = %v, %v", c, err)
+	}
+	for _, bad := range []string{"", "[]", `["a"]`, "{}", "null", "7"} {
+		if c, err := parseCall([]byte(bad)); err == nil {
+			t.Errorf("parseCall(%s) = %v, want an error", bad, c)
+		}
+	}
+}
+
 func TestFieldsText(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -1,58 +1,68 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"retryproxy/attempt"
 	"retryproxy/journal"
-	"retryproxy/store/codec"
 )
 
-const callColumns = `c.id, c.call_id, coalesce(c.tenant, ''), coalesce(c.key, ''), c.key_hash, c.started, c.ended, c.duration_ns, c.overhead_ns, c.result, c.reason, coalesce(c.detail, ''),
-  c.status, c.executed, c.mode, coalesce(c.policy, ''), coalesce(c.shop, ''), coalesce(c.shop_tier, ''), coalesce(c.task_type, ''), coalesce(c.user, ''), c.client, c.method, c.scheme, c.host, c.path,
-  coalesce(c.client_id, ''), coalesce(c.trace, ''), c.bytes, c.previous, coalesce(c.attempts, '[]'), coalesce(c.waits, '[]'), coalesce(c.origin, '')`
+const (
+	listBlocks = "SELECT id, last, x'' FROM call_blocks INDEXED BY call_blocks_time WHERE last >= ? AND first <= ? ORDER BY last DESC"
+	listFilter = "SELECT id, last, filter FROM call_blocks INDEXED BY call_blocks_time WHERE last >= ? AND first <= ? ORDER BY last DESC"
+	readMarks  = "SELECT marks FROM call_blocks WHERE id = ?"
+	readTexts  = "SELECT texts FROM call_blocks WHERE id = ?"
+)
 
-// Find implements journal.Journal.
+// Find implements journal.Journal. It goes through the blocks, the newest first: of
+// most of them the filter says that they have nothing, of the others the marks say
+// which texts are worth reading.
 func (s *Store) Find(ctx context.Context, q journal.Query) (found []journal.Entry, more bool, err error) {
 	if q.State != "" && q.State != "done" {
 		return nil, false, nil
 	}
-	query, args, err := findQuery(&q)
+	f, err := findingFor(&q)
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := s.finder.QueryContext(ctx, query, args...)
+	tx, err := s.finder.BeginTx(ctx, nil) // blocks are put together meanwhile
 	if err != nil {
 		return nil, false, findError(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
+	defer func() { _ = tx.Rollback() }()
+	if err := f.search(ctx, s, tx); err != nil {
+		return nil, false, findError(err)
+	}
+	for i := range f.found {
 		if len(found) == q.Most() {
 			return found, true, nil
 		}
-		c, place, err := scanCall(rows)
+		c, err := parseCall([]byte(f.found[i].text))
 		if err != nil {
-			return nil, false, findError(err)
+			s.spoilt(f.found[i].block, err)
+			continue
 		}
-		found = append(found, journal.Entry{Summary: c, Place: place.text()})
-	}
-	if err := rows.Err(); err != nil {
-		return nil, false, findError(err)
+		if f.exact.Wants(c, c.Ended) {
+			found = append(found, journal.Entry{Summary: c, Place: f.found[i].place.text()})
+		}
 	}
 	return found, false, nil
 }
 
 func findError(err error) error { return fmt.Errorf("%w: %w", journal.ErrUnavailable, err) }
 
+// callPlace is where a call stands in the history.
+type callPlace struct{ ended, number int64 }
+
 // text is the place as Query.After has it.
-func (p callPlace) text() string { return fmt.Sprintf("%d.%d", p.ended.UnixNano(), p.id) }
+func (p callPlace) text() string { return fmt.Sprintf("%d.%d", p.ended, p.number) }
 
 func parseCallPlace(text string) (p callPlace, err error) {
 	at, id, ok := strings.Cut(text, ".")
@@ -61,120 +71,131 @@ func parseCallPlace(text string) (p callPlace, err error) {
 	if err := errors.Join(err1, err2); !ok || err != nil {
 		return p, fmt.Errorf("%w: %q", journal.ErrCursor, text)
 	}
-	return callPlace{time.Unix(0, ns), n}, nil
+	return callPlace{ns, n}, nil
 }
 
-// findConditions are those of a query.
-type findConditions struct {
-	where []string
-	args  []any
+// order puts the newest call first.
+func (p callPlace) order(other callPlace) int {
+	return cmp.Or(cmp.Compare(other.ended, p.ended), cmp.Compare(other.number, p.number))
 }
 
-func (f *findConditions) add(condition string, args ...any) {
-	f.where = append(f.where, condition)
-	f.args = append(f.args, args...)
+// finding is a search under way.
+type finding struct {
+	wanted [][]uint64    // hashes, see hashesOf
+	exact  journal.Query // what is looked at in the text, as hashes can be the same by chance
+	since  int64         // ns since 1970, as in marks
+	behind callPlace     // the first place that is too new
+	most   int
+	found  []foundCall // the newest of those seen, in their order
 }
 
-// findQuery is the statement for a query. By which way the rows are found is said
-// here and not left to the planner, which knows nothing of what is in them.
-func findQuery(q *journal.Query) (query string, args []any, err error) {
-	var f findConditions
-	from, ended, id := "calls c INDEXED BY calls_ended", "c.ended", "c.id"
-	stamp := func(t time.Time) any { return timeText(t) }
-	switch {
-	case len(q.Words) > 0:
-		from, ended, id = "call_terms t CROSS JOIN calls c ON c.id = t.call", "t.ended", "t.call"
-		stamp = func(t time.Time) any { return t.UnixNano() }
-	case q.CallID != "":
-		from = "calls c INDEXED BY calls_call"
-	case q.KeyHash != "":
-		from = "calls c INDEXED BY calls_key"
-	}
-	f.said(q.Words)
-	if !q.Since.IsZero() {
-		f.add(ended+" >= ?", stamp(q.Since))
-	}
+type foundCall struct {
+	place    callPlace
+	block    int64
+	at, size int // of its text in those of its block
+	text     string
+}
+
+func findingFor(q *journal.Query) (*finding, error) {
+	f := &finding{wanted: hashesOf(q), exact: *q, since: nanos(q.Since), behind: callPlace{math.MaxInt64, math.MaxInt64}, most: q.Most() + 1}
+	f.exact.Words = nil // nothing but their hashes is kept
 	if !q.Until.IsZero() {
-		f.add(ended+" < ?", stamp(q.Until))
+		f.behind = callPlace{max(nanos(q.Until), math.MinInt64+1) - 1, math.MaxInt64} // no call has this number
 	}
-	if q.After != "" {
-		p, err := parseCallPlace(q.After)
-		if err != nil {
-			return "", nil, err
-		}
-		f.add("("+ended+", "+id+") < (?, ?)", stamp(p.ended), p.id)
+	if q.After == "" {
+		return f, nil
 	}
-	f.about(q)
-	query = "SELECT " + callColumns + " FROM " + from
-	if len(f.where) > 0 {
-		query += " WHERE " + strings.Join(f.where, " AND ")
+	p, err := parseCallPlace(q.After)
+	if err == nil && p.order(f.behind) > 0 {
+		f.behind = p
 	}
-	return query + fmt.Sprintf(" ORDER BY %s DESC, %s DESC LIMIT %d", ended, id, q.Most()+1), f.args, nil
+	return f, err
 }
 
-// said wants all words to be among the terms: the bytes of one of their hashes.
-// That these stand across two terms by chance is less likely than that two words
-// have the same hash.
-func (f *findConditions) said(words [][]uint64) {
-	for _, word := range words {
-		found := make([]string, len(word))
-		for i, h := range word {
-			found[i] = "instr(t.terms, ?)"
-			f.args = append(f.args, binary.BigEndian.AppendUint64(nil, h))
-		}
-		f.where = append(f.where, "("+strings.Join(found, " OR ")+")")
+// search goes through the blocks until nothing newer can come.
+func (f *finding) search(ctx context.Context, s *Store, tx *sql.Tx) error {
+	query := listBlocks
+	if len(f.wanted) > 0 {
+		query = listFilter
 	}
-}
-
-// about are the conditions on columns of calls.
-func (f *findConditions) about(q *journal.Query) {
-	for _, c := range [...]struct{ column, value string }{
-		{"call_id", q.CallID}, {"shop", q.Shop}, {"task_type", q.TaskType}, {"result", q.Result},
-	} {
-		if c.value != "" {
-			f.add("c."+c.column+" = ?", c.value)
-		}
-	}
-	if q.CallID != "" {
-		f.add("c.call_hash = ?", hashOf(q.CallID))
-	}
-	if q.KeyHash != "" {
-		f.add("c.key_hash = ?", keyHashOrNull(q.KeyHash)) // NULL, which nothing is equal to, when it is no hash
-	}
-	if q.Host != "" { // ; comes after :
-		f.add("(c.host = ? OR c.host > ? AND c.host < ? AND instr(substr(c.host, ?), ':') = 0)", q.Host, q.Host+":", q.Host+";", len(q.Host)+2)
-	}
-	if q.Reason != "" {
-		f.add("(c.reason = ? OR instr(c.attempts, ?))", q.Reason, string(object("{").text("reason", q.Reason)[1:]))
-	}
-}
-
-// scanCall reads a row.
-func scanCall(from scanner) (*attempt.Summary, callPlace, error) {
-	c := &attempt.Summary{State: "done"}
-	var p callPlace
-	var started, ended, executed, history, waits string
-	var keyHash sql.NullInt64
-	err := from.Scan(&p.id, &c.ID, &c.Record.Tenant, &c.Record.Key, &keyHash, &started, &ended, &c.Duration, &c.Overhead, &c.Result, &c.Reason, &c.Detail, &c.Status, &executed, &c.Mode, &c.Policy,
-		&c.Labels.Shop, &c.Labels.ShopTier, &c.Labels.TaskType, &c.User, &c.Client, &c.Method, &c.Scheme, &c.Host, &c.Path, &c.ClientID, &c.Trace,
-		&c.Bytes, &c.Previous, &history, &waits, &c.Origin)
+	rows, err := tx.QueryContext(ctx, query, stamp(f.since), stamp(f.behind.ended))
 	if err != nil {
-		return nil, p, err
+		return err
 	}
-	c.KeyHash = keyHashText(keyHash)
-	if c.Started, err = parseTime(started); err != nil {
-		return nil, p, err
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		var last string
+		var filter filter
+		if err := rows.Scan(&id, &last, (*sql.RawBytes)(&filter)); err != nil {
+			return err
+		}
+		if len(f.found) == f.most && stamp(f.found[f.most-1].place.ended) > last {
+			return nil
+		}
+		if !filter.mayHave(f.wanted) {
+			continue
+		}
+		if err := f.look(ctx, s, tx, id); err != nil {
+			return err
+		}
 	}
-	if c.Ended, err = parseTime(ended); err != nil {
-		return nil, p, err
+	return rows.Err()
+}
+
+// look takes what is wanted of a block. What cannot be read is not there.
+func (f *finding) look(ctx context.Context, s *Store, tx *sql.Tx, id int64) error {
+	var marks []byte
+	if err := tx.QueryRowContext(ctx, readMarks, id).Scan(&marks); err != nil {
+		return err
 	}
-	if c.Executed, err = codec.Executed(executed); err != nil {
-		return nil, p, err
+	new, err := f.matches(id, marks)
+	if len(new) > 0 {
+		var texts string
+		if err := tx.QueryRowContext(ctx, readTexts, id).Scan(&texts); err != nil {
+			return err
+		}
+		err = errors.Join(err, f.keep(new, texts))
 	}
-	if c.Attempts, err = parseHistory(history); err != nil {
-		return nil, p, err
+	if err != nil {
+		s.spoilt(id, err)
 	}
-	c.Waits, err = parseWaits(waits)
-	p.ended = c.Ended
-	return c, p, err
+	return nil
+}
+
+// matches are the calls of a block that are wanted, as far as can be told without
+// their texts.
+func (f *finding) matches(id int64, marks []byte) (out []foundCall, err error) {
+	for at := 1; len(marks) > 0; {
+		var m mark
+		if m, marks, err = nextMark(marks); err != nil {
+			return out, err
+		}
+		p := callPlace{m.ended, m.number}
+		if m.ended >= f.since && f.behind.order(p) < 0 && f.hasRoom(p) && m.has(f.wanted) {
+			out = append(out, foundCall{place: p, block: id, at: at, size: m.size})
+		}
+		at += m.size + 1 // a comma or ]
+	}
+	return out, nil
+}
+
+// hasRoom says that a call is among the newest so far.
+func (f *finding) hasRoom(p callPlace) bool {
+	return len(f.found) < f.most || p.order(f.found[f.most-1].place) < 0
+}
+
+// keep puts calls of a block among those that were found.
+func (f *finding) keep(new []foundCall, texts string) error {
+	for i := range new {
+		c := &new[i]
+		if c.at+c.size >= len(texts) {
+			return errMarks
+		}
+		c.text = strings.Clone(texts[c.at : c.at+c.size]) // the rest of the block is not kept
+		f.found = append(f.found, *c)
+	}
+	slices.SortFunc(f.found, func(a, b foundCall) int { return a.place.order(b.place) })
+	f.found = f.found[:min(len(f.found), f.most)]
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 const (
 	leastKnown   = 1 << 16 // keys
 	bitsEach     = 10      // of a filter that is full: of 80 new keys one is looked for
-	probes       = 4
+	knownBits    = 4
 	learntAtOnce = 1000
 
 	selectKeys = "SELECT tenant, key FROM records WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?"
@@ -39,7 +39,7 @@ func newKnown(keys int) *known {
 func (k *known) each(id idempotency.ID, do func(word, bit uint64) bool) bool {
 	h := maphash.Comparable(k.seed, id)
 	a, b := h>>32, h&0xffffffff|1
-	for i := range uint64(probes) {
+	for i := range uint64(knownBits) {
 		n := (a + i*b) % uint64(64*len(k.bits))
 		if !do(n/64, 1<<(n%64)) {
 			return false

@@ -14,15 +14,21 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"retryproxy/attempt"
 	"retryproxy/idempotency"
+	"retryproxy/journal"
 )
 
 // refused opens a store that is not to be opened.
-func refused(t *testing.T, c Config, steps []string, want ...string) {
+func refused(t *testing.T, c Config, steps []migration, want ...string) {
 	t.Helper()
 	s, err := open(t.Context(), c, steps)
 	if err == nil {
@@ -81,7 +87,7 @@ func TestStrangePaths(t *testing.T) {
 
 func TestNewerVersionIsRefused(t *testing.T) {
 	c := config(t.TempDir())
-	s, err := open(t.Context(), c, append(slices.Clone(migrations), "CREATE TABLE later (a)"))
+	s, err := open(t.Context(), c, append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a)"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +115,10 @@ func TestMigrationKeepsACopy(t *testing.T) {
 	r.reach(key("a", 1), idempotency.StateParked, 0, start)
 	r.Close()
 
-	broken := append(slices.Clone(migrations), "CREATE TABLE later (a); CREATE TABLE later (b)")
+	broken := append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a); CREATE TABLE later (b)"})
 	refused(t, c, broken, fmt.Sprint("migration to version ", len(broken)), "nothing of it is kept")
 
-	next := append(slices.Clone(migrations), "CREATE TABLE later (a)")
+	next := append(slices.Clone(migrations), migration{text: "CREATE TABLE later (a)"})
 	s, err := open(t.Context(), c, next)
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +177,89 @@ INSERT INTO requests SELECT id, 'forward', 'http', 'u1.test', '/?q=1', 0, 'null'
 	if due, next, err := r.Due(t.Context(), start.Add(time.Hour), 10); len(due) != 1 || due[0].Key != "k3" || next.IsZero() || err != nil {
 		t.Errorf("Due = %v, %v, %v, want the parked one, then the one in doubt", due, next, err)
 	}
+}
+
+// The history of version 4, a row for each call, is found in version 5 as it was.
+func TestMigrationFromVersion4(t *testing.T) {
+	c := config(t.TempDir())
+	s := &Store{path: filepath.Join(c.Path, File)}
+	s.setConfig(c)
+	if err := s.prepareFile(t.Context(), migrations[:4]); err != nil {
+		t.Fatal(err)
+	}
+	const calls = 2*fewCalls + 7 // more than a block
+	want := make([]*attempt.Summary, calls)
+	err := s.with(writing, func(db *sql.DB) error {
+		if _, err := db.Exec("BEGIN"); err != nil { // of its only connection
+			return err
+		}
+		for n := range want {
+			want[n] = benchCall(n, start)
+			if n%3 == 0 { // one without all that may be missing
+				want[n] = &attempt.Summary{ID: fmt.Sprint("bare-", n), State: "done", Started: want[n].Started, Ended: want[n].Ended}
+			}
+			if err := insertCall4(db, n+1, want[n]); err != nil {
+				return err
+			}
+		}
+		_, err := db.Exec("COMMIT")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t, opened(t, c)}
+	slices.Reverse(want)
+	r.same(journal.Query{}, want...)
+	one := want[6]
+	for _, q := range []journal.Query{{CallID: one.ID}, {KeyHash: one.KeyHash}, {Words: benchSalts.Words(one.ClientID)}, {Shop: one.Labels.Shop, Host: "gw-api.pinduoduo.com", Reason: "status_503", Since: one.Ended, Until: one.Ended.Add(1)}} {
+		r.same(q, one)
+	}
+	r.rows("sqlite_schema WHERE name LIKE 'calls4%' OR name = 'call_terms'", 0)
+	r.rows("calls", calls)
+	r.noted(call(1, 1000*time.Hour))
+	r.rows("calls", calls+1)
+	if _, err := os.Stat(r.path + ".v4.bak"); err != nil {
+		t.Errorf("there is no copy of version 4: %v", err)
+	}
+}
+
+// same requires the calls that a query finds.
+func (r *rig) same(q journal.Query, want ...*attempt.Summary) {
+	r.Helper()
+	q.Limit = journal.MostLimit
+	found, _, err := r.Find(r.T.Context(), q)
+	var got []*attempt.Summary
+	for _, c := range found {
+		got = append(got, c.Summary)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(attempt.Summary{}, "Terms")); diff != "" || err != nil {
+		r.Errorf("Find(%+v) = %v (-want +got):\n%s", q, err, diff)
+	}
+}
+
+func insertCall4(db *sql.DB, id int, c *attempt.Summary) error {
+	keyHash := any(nil)
+	if n, err := strconv.ParseUint(c.KeyHash, 16, 64); err == nil {
+		keyHash = int64(n)
+	}
+	history := any(nil)
+	if len(c.Attempts) > 0 {
+		history = historyText(c.Attempts)
+	}
+	waits := any(nil)
+	if len(c.Waits) > 0 {
+		waits = fmt.Sprintf(`[{"cause":%q,"for_ns":%d}]`, c.Waits[0].Cause, c.Waits[0].For)
+	}
+	_, err := db.Exec(`INSERT INTO calls (id, call_id, call_hash, tenant, key, key_hash, started, ended, duration_ns, overhead_ns, result, reason, detail, status, executed, mode, policy,
+  shop, shop_tier, task_type, user, client, method, scheme, host, path, client_id, trace, bytes, previous, attempts, waits, origin)
+  VALUES (?,?,0,NULL,NULL,?,?,?,?,?,?,?,NULL,?,?,?,?,?,NULL,?,NULL,?,?,?,?,?,?,NULL,?,?,?,?,NULL)`,
+		id, c.ID, keyHash, timeText(c.Started), timeText(c.Ended), int64(c.Duration), int64(c.Overhead), c.Result, c.Reason, c.Status, c.Executed.String(), c.Mode, textOrNull(c.Policy),
+		textOrNull(c.Labels.Shop), textOrNull(c.Labels.TaskType), c.Client, c.Method, c.Scheme, c.Host, c.Path, textOrNull(c.ClientID), c.Bytes, c.Previous, history, waits)
+	if err == nil && len(c.Terms) > 0 {
+		_, err = db.Exec("INSERT INTO call_terms (ended, call, terms) VALUES (?,?,?)", c.Ended.UnixNano(), id, termsBlob(c.Terms))
+	}
+	return err
 }
 
 func TestDamagedFileIsLeftAsItIs(t *testing.T) {

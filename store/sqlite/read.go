@@ -41,6 +41,11 @@ func (s *Store) openReader(ctx context.Context) (err error) {
 			return s.explained(err)
 		}
 	}
+	var noted int64
+	if err := s.finder.QueryRowContext(ctx, newestBlock).Scan(&noted); err != nil {
+		return s.explained(err)
+	}
+	s.noted.Store(noted)
 	return nil
 }
 

@@ -16,8 +16,16 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// migrations lead from one schema version to the next: the first makes version 1.
-var migrations = []string{schema1, schema2, schema3, schema4, schema5}
+// migration leads from one schema version to the next.
+type migration struct {
+	text string
+	// move then moves what was in tables that drop takes away; nil: nothing has to be.
+	move func(ctx context.Context, tx *sql.Tx) error
+	drop string
+}
+
+// migrations are those from the beginning: the first makes version 1.
+var migrations = []migration{{text: schema1}, {text: schema2}, {text: schema3}, {text: schema4}, {schema5, moveCalls, dropCalls4}, {text: schema6}}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -214,9 +222,85 @@ const schema4 = `
 ALTER TABLE calls ADD COLUMN origin TEXT; -- restart, parked, requeue, redrive; NULL: a client
 `
 
-// schema5 notes how far the database is: what came later is in the redo log, of which
-// earlier versions know nothing.
+// schema5 keeps the history in blocks. Columns that searches and sweeps read come
+// first.
 const schema5 = `
+ALTER TABLE calls RENAME TO calls4;
+
+-- One row for some calls that ended, keyed or not. Look at them in the view calls.
+CREATE TABLE call_blocks (
+  id     INTEGER PRIMARY KEY, -- number of its last call, in the order in which they were noted
+  calls  INTEGER NOT NULL,    -- how many
+  first  TEXT    NOT NULL,    -- when the first and the last of them ended
+  last   TEXT    NOT NULL,
+  few    INTEGER NOT NULL,    -- 1: it is to be put together with others
+  filter BLOB    NOT NULL,    -- what is in none of the calls, see docs/store.md
+  marks  BLOB    NOT NULL,    -- number, end, size of its text and hashes of each call
+  texts  TEXT    NOT NULL     -- JSON: a list of the calls, each a list of what the view has
+);
+CREATE INDEX call_blocks_time ON call_blocks (last, first, calls);
+CREATE INDEX call_blocks_few ON call_blocks (few, calls) WHERE few = 1;
+
+CREATE VIEW calls AS
+SELECT b.id AS block,
+  c.value ->> 0 AS call_id,
+  nullif(c.value ->> 1, '') AS tenant, -- of its record; NULL: it had none
+  nullif(c.value ->> 2, '') AS key,
+  nullif(c.value ->> 3, '') AS key_hash, -- as logs show it; NULL: it had no key
+  strftime('%Y-%m-%dT%H:%M:%S', (c.value ->> 4) / 1000000000, 'unixepoch') || printf('.%09dZ', (c.value ->> 4) % 1000000000) AS started,
+  strftime('%Y-%m-%dT%H:%M:%S', (coalesce(c.value ->> 4, 0) + (c.value ->> 5)) / 1000000000, 'unixepoch') || printf('.%09dZ', (coalesce(c.value ->> 4, 0) + (c.value ->> 5)) % 1000000000) AS ended,
+  c.value ->> 6 AS duration_ns, -- within its last process
+  c.value ->> 7 AS overhead_ns, -- of that, our own part
+  c.value ->> 8 AS result, -- success, recovered, replay, failed, rejected, cancelled
+  c.value ->> 9 AS reason,
+  nullif(c.value ->> 10, '') AS detail,
+  c.value ->> 11 AS status, -- what the client got; 0: nothing, 499: it had left
+  c.value ->> 12 AS executed, -- no, maybe, yes
+  c.value ->> 13 AS mode,
+  nullif(c.value ->> 14, '') AS policy,
+  nullif(c.value ->> 15, '') AS shop,
+  nullif(c.value ->> 16, '') AS shop_tier,
+  nullif(c.value ->> 17, '') AS task_type,
+  nullif(c.value ->> 18, '') AS user,
+  c.value ->> 19 AS client,
+  c.value ->> 20 AS method,
+  c.value ->> 21 AS scheme,
+  c.value ->> 22 AS host,
+  c.value ->> 23 AS path, -- without query
+  nullif(c.value ->> 24, '') AS client_id, -- the client's X-Request-Id
+  nullif(c.value ->> 25, '') AS trace, -- the client's traceparent
+  c.value ->> 26 AS bytes, -- of the answer
+  c.value ->> 27 AS previous, -- attempts of earlier runs
+  nullif(c.value ->> 28, '') AS origin, -- restart, parked, requeue, redrive; NULL: a client
+  (SELECT json_group_array(json_patch('{}', json_object( -- as records.history; what is zero is left out
+    'n', a.value ->> 0,
+    'count', nullif(a.value ->> 1, 0),
+    'started', 
+      strftime('%Y-%m-%dT%H:%M:%S', (coalesce(c.value ->> 4, 0) + (a.value ->> 2)) / 1000000000, 'unixepoch') || printf('.%09dZ', (coalesce(c.value ->> 4, 0) + (a.value ->> 2)) % 1000000000),
+    'duration_ns', nullif(a.value ->> 3, 0),
+    'host', nullif(a.value ->> 4, ''),
+    'status', nullif(a.value ->> 5, 0),
+    'class', nullif(a.value ->> 6, ''),
+    'reason', nullif(a.value ->> 7, ''),
+    'basis', nullif(a.value ->> 8, ''),
+    'executed', nullif(a.value ->> 9, ''),
+    'detail', nullif(a.value ->> 10, ''),
+    'delay_ns', nullif(a.value ->> 11, 0),
+    'cause', nullif(a.value ->> 12, ''),
+    'retry_after_ns', nullif(a.value ->> 13, 0),
+    'host_fault', json(iif((a.value ->> 14) & 1, 'true', 'null')),
+    'alive', json(iif((a.value ->> 14) & 2, 'true', 'null')),
+    'egress_fault', json(iif((a.value ->> 14) & 4, 'true', 'null')),
+    'egress', nullif(a.value ->> 15, ''),
+    'reused', json(iif((a.value ->> 14) & 8, 'true', 'null')),
+    'upstream_id', nullif(a.value ->> 16, '')))) FROM json_each(c.value, '$[29]') a) AS attempts,
+  (SELECT json_group_array(json_object('cause', w.value ->> 0, 'for_ns', w.value ->> 1)) FROM json_each(c.value, '$[30]') w) AS waits
+FROM call_blocks b, json_each(b.texts) c;
+`
+
+// schema6 notes how far the database is: what came later is in the redo log, of which
+// earlier versions know nothing.
+const schema6 = `
 INSERT INTO meta (name, value) VALUES ('redo', lower(hex(randomblob(8))) || ' 0');
 `
 
@@ -224,7 +308,7 @@ INSERT INTO meta (name, value) VALUES ('redo', lower(hex(randomblob(8))) || ' 0'
 const checkedWhole = 64 << 20
 
 // prepareFile makes the file, checks it, and brings it to the present version.
-func (s *Store) prepareFile(ctx context.Context, steps []string) error {
+func (s *Store) prepareFile(ctx context.Context, steps []migration) error {
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -300,7 +384,7 @@ func (s *Store) check(ctx context.Context, db *sql.DB, size int64, known int) er
 
 // migrate applies the steps that the file has not seen, each in a transaction,
 // after a copy of what was there.
-func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []string) error {
+func (s *Store) migrate(ctx context.Context, db *sql.DB, steps []migration) error {
 	version, err := schemaVersion(ctx, db)
 	switch {
 	case err != nil:
@@ -337,14 +421,22 @@ func schemaVersion(ctx context.Context, db *sql.DB) (int, error) {
 }
 
 // step is one migration.
-func step(ctx context.Context, db *sql.DB, text string, version int) error {
+func step(ctx context.Context, db *sql.DB, m migration, version int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	if _, err := tx.ExecContext(ctx, text); err != nil {
+	if _, err := tx.ExecContext(ctx, m.text); err != nil {
 		return err
+	}
+	if m.move != nil {
+		if err := m.move(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, m.drop); err != nil {
+			return err
+		}
 	}
 	const note = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 	if _, err := tx.ExecContext(ctx, note, "schema", strconv.Itoa(version)); err != nil {

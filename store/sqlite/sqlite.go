@@ -59,6 +59,8 @@ type Store struct {
 	read    reads
 	queue   chan *change
 	notes   chan *change // of the history
+	noted   atomic.Int64 // number of the call that was noted last
+	blocks  sync.Pool    // of *block, to be filled again
 	finder  *sql.DB      // looks into it
 	writer  *writer
 	overlay overlay
@@ -83,7 +85,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return open(ctx, c, migrations)
 }
 
-func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
+func open(ctx context.Context, c Config, steps []migration) (_ *Store, err error) {
 	if err := os.MkdirAll(c.Path, 0o700); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -91,6 +93,7 @@ func open(ctx context.Context, c Config, steps []string) (_ *Store, err error) {
 		path:    filepath.Join(c.Path, File),
 		overlay: overlay{rows: make(map[idempotency.ID]*row)},
 		queue:   make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
+		blocks: sync.Pool{New: func() any { return new(block) }},
 	}
 	s.setConfig(c)
 	// fdatasync is enough: it covers the size of a file. Where there is none,

@@ -52,8 +52,8 @@ func (w *writer) sweepSome(now time.Time) (more bool) {
 	w.fit(now)
 	_ = w.shrink(now) // an error ends the transaction
 	w.lookAtParked()
-	forgotten := w.forgetCalls(now)
-	return w.vacuum() || retired == mostSwept || removed == mostSwept || forgotten == mostSwept
+	older, few := w.forgetCalls(now), w.mergeCalls()
+	return w.vacuum() || retired == mostSwept || removed == mostSwept || older || few
 }
 
 // lookAtParked finds out since when the longest parked call waits.
