@@ -1,9 +1,10 @@
 // Package sqlite answers one question: what is known about a call after this process is gone?
 //
 // It is the idempotency.Store in one SQLite file. One goroutine writes: it takes
-// all changes that wait, decides and applies them in one transaction, and
-// answers after the commit, so that many callers share one sync of the disk.
-// docs/store.md describes the file for people.
+// all changes that wait, decides them, writes what they make of records to a redo
+// log, and answers, so that many callers share one sync of the disk. The database
+// follows soon after, with the last state of each record.
+// docs/store.md describes the files for people.
 package sqlite
 
 import (
@@ -49,8 +50,8 @@ type Config struct {
 
 // Store keeps records in a file. The context of Begin and Advance bounds the wait
 // for a place in the writer's queue: when it ends there, nothing was changed and
-// the error is ErrUnavailable with the context's. From then on both wait for the
-// commit and report what came of it, whatever becomes of the context.
+// the error is ErrUnavailable with the context's. From then on both wait until it is
+// kept and report what came of it, whatever becomes of the context.
 type Store struct {
 	path    string // of the file
 	config  atomic.Pointer[Config]

@@ -158,7 +158,7 @@ func newWriter(ctx context.Context, s *Store) (*writer, error) {
 func (w *writer) recover(ctx context.Context) error {
 	var text string
 	if err := w.conn.QueryRowContext(ctx, selectRedo).Scan(&text); err != nil {
-		return err
+		return fmt.Errorf("the row redo of meta: %w", err)
 	}
 	mark, err := parseRedoMark(text)
 	if err != nil {
@@ -432,20 +432,6 @@ func (w *writer) result(query string, args ...any) (sql.Result, error) {
 		return nil, w.fail(err)
 	}
 	return res, nil
-}
-
-// inserted runs an INSERT and gives the id of the new row; 0: there is none.
-func (w *writer) inserted(query string, args ...any) (int64, error) {
-	res, err := w.result(query, args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	if err != nil || n == 0 {
-		return 0, w.fail(err)
-	}
-	id, err := res.LastInsertId()
-	return id, w.fail(err)
 }
 
 // fail ends the transaction with its first error.
