@@ -171,6 +171,8 @@ func (r *rig) sameAs(c Config, keys int, want map[string]any) {
 	if diff := cmp.Diff(want, again.everything(keys), opt); diff != "" {
 		r.Fatalf("after a crash (-want +got):\n%s", diff)
 	}
+	again.rows("answers a WHERE NOT EXISTS (SELECT 1 FROM records WHERE answer = a.id)", 0)
+	again.rows("requests q JOIN records r ON r.id = q.record WHERE r.state = 'done' OR r.state = 'failed'", 0)
 	if got, want := again.Stats(), r.Stats(); !cmp.Equal(got.ByState, want.ByState) || got.Bytes != want.Bytes {
 		r.Fatalf("after a crash the counts are %+v, want %+v", got, want)
 	}
@@ -380,25 +382,30 @@ func TestLogOfANewerFormat(t *testing.T) {
 // A log that cannot be written costs time and nothing else.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	r := newRig(t, 0, 0)
-	var told []string
+	var logged []string
 	c := *r.bounds()
-	c.Log = func(msg string, _ ...any) { told = append(told, msg) }
+	c.Log = func(msg string, _ ...any) { logged = append(logged, msg) }
 	r.setConfig(c)
 	r.fresh(key("a", 0), start)
 	r.onWriter(func(w *writer) { w.redo.files[w.redo.at].File.Close() })
-	for i := 1; i < 4; i++ {
-		r.fresh(key("a", i), start)
+	for i, to := range []idempotency.State{idempotency.StateDead, idempotency.StateDone, idempotency.StateRunning} {
+		if i == 0 { // which only the log has
+			if _, err := r.Advance(t.Context(), key("a", 0), idempotency.StateRunning, to, idempotency.Change{Now: start, Owner: "o", Answer: told()}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		r.reach(key("a", i), to, 10, start)
 	}
 	left := r.copied()
-	for i := range 4 {
-		r.want(key("a", i), "running")
-	}
+	r.want(key("a", 0), "dead")
+	r.want(key("a", 2), "running")
 	r.sameAs(left, 4, r.everything(4))
 	r.onWriter(func(w *writer) { w.redo.files[w.redo.at].File = nil })
 	r.fresh(key("a", 4), start)
 	r.onWriter(func(*writer) { left = r.copied() })
 	r.sameAs(left, 5, r.everything(5))
-	if got := strings.Join(told, ", "); got != "the redo log cannot be written, changes go to the database at once, the redo log is written again" {
+	if got := strings.Join(logged, ", "); got != "the redo log cannot be written, changes go to the database at once, the redo log is written again" {
 		t.Errorf("the operator was told %q", got)
 	}
 }
