@@ -235,5 +235,5 @@ func TestHoldOfMany(t *testing.T) {
 		if st := r.app.store.Stats().ByState; st[idempotency.StateDone] != calls {
 			t.Errorf("states %v, want all done", st)
 		}
-	})
+	}, patches(plain, []string{"max_in_flight: 100", "max_in_flight: 100, adaptive: false"})...) // a host begins with room for fewer
 }

@@ -43,8 +43,22 @@ type hostView struct {
 	Failures int       `json:"failures"`
 	Probes   int       `json:"probes"` // in flight
 	InFlight int       `json:"in_flight"`
-	Waiting  int       `json:"waiting"` // in line
-	Planned  int       `json:"planned"` // waiting for their own date
+	Backlog  int       `json:"in_flight_backlog"` // of these: of calls that failed or waited for long before
+	Limit    int       `json:"limit"`             // slots at full capacity
+	Capacity int       `json:"capacity"`          // slots at present
+	Waiting  int       `json:"waiting"`           // in line
+	Late     int       `json:"waiting_backlog"`   // of these: in the lane of the backlog
+	Planned  int       `json:"planned"`           // waiting for their own date
+	Outage   *outage   `json:"outage,omitempty"`
+}
+
+// outage is a host that is cut off, or on its way back.
+type outage struct {
+	Since   time.Time `json:"since"`
+	Reach   string    `json:"reach"`   // whose calls failed: several_shops, one_shop, unlabelled
+	Waiting int       `json:"waiting"` // in line
+	// Release is when all of them have started, if the next probe succeeds.
+	Release time.Time `json:"expected_release,omitzero"`
 }
 
 // shopTrip is a tripped breaker of a shop at a host: it needs a person.
@@ -64,7 +78,7 @@ func (s *server) showBreakers(w http.ResponseWriter, _ *http.Request) {
 		g := &gates[i]
 		v.Hosts[i] = hostView{
 			g.Host, g.Breaker.State.String(), g.Breaker.Reason, g.Breaker.Since, g.Breaker.Until,
-			g.Breaker.Row, g.Breaker.Calls, g.Breaker.Failures, g.Breaker.Probes, g.InFlight, g.Waiting, g.Planned,
+			g.Breaker.Row, g.Breaker.Calls, g.Breaker.Failures, g.Breaker.Probes, g.InFlight, g.Backlog, g.Limit, g.Capacity, g.Waiting, g.Late, g.Planned, (*outage)(g.Outage),
 		}
 	}
 	show(w, v)

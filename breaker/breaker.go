@@ -46,10 +46,11 @@ const (
 	Excluded Result = iota // cancelled, local or egress fault: says nothing
 	Alive                  // a complete answer that is no counted failure
 	Failed                 // counts against the host
+	Served                 // alive, and a success: how long it took tells how busy the host is
 )
 
-// String returns excluded, alive or failed.
-func (r Result) String() string { return [...]string{"excluded", "alive", "failed"}[r] }
+// String returns excluded, alive, failed or served.
+func (r Result) String() string { return [...]string{"excluded", "alive", "failed", "served"}[r] }
 
 // Event is a change of state to be reported after the lock is given up.
 type Event struct {
@@ -60,12 +61,29 @@ type Event struct {
 	Reason   string // why; see the Reason constants. Of a tripped shop: the failure that its calls shared
 	At       time.Time
 	Until    time.Time // open: when the next probe may go
+	Reach    Reach     // of a host that opens: whose calls failed
 }
+
+// Reach says whose calls fail at a host that is cut off.
+type Reach uint8
+
+// Whom an outage reaches.
+const (
+	ReachUnknown Reach = iota
+	ReachAnybody       // calls without a shop
+	ReachShop          // one shop, and nobody else was heard of
+	ReachShops         // several shops
+)
+
+// String returns a word for operators; empty: unknown.
+func (r Reach) String() string { return [...]string{"", "unlabelled", "one_shop", "several_shops"}[r] }
 
 // Reasons of events.
 const (
 	ReasonRow        = "consecutive_failures"
 	ReasonRatio      = "failure_ratio"
+	ReasonOneShop    = "one_shop"       // of a shop: the host would have been cut off, but answers others
+	ReasonWorkedOff  = "worked_off"     // closed to closed: nobody waits any more of those whom an outage kept waiting
 	ReasonProbe      = "probe"          // open to half-open: a probe goes
 	ReasonProbeOK    = "probe_alive"    // half-open to closed
 	ReasonProbeBad   = "probe_failed"   // half-open to open

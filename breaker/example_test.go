@@ -14,7 +14,7 @@ func ExampleHost() {
 	h := breaker.NewHost("u1.test:80", breaker.Config{ConsecutiveFailures: 2, MinCalls: 20, Window: 10 * time.Second, Open: time.Second, OpenMax: 5 * time.Second, Probes: 1})
 	for range 2 {
 		p, _ := h.Start(15*time.Second, now)
-		h.Report(p, breaker.Failed, now)
+		h.Report(p, breaker.Failed, "", now)
 	}
 	ok, at := h.Allow(now)
 	fmt.Println(h.State(now), ok, at.Sub(now))
@@ -23,7 +23,7 @@ func ExampleHost() {
 	probe, event := h.Start(15*time.Second, now)
 	ok, _ = h.Allow(now)
 	fmt.Println(event.From, "to", event.To, ok)
-	event = h.Report(probe, breaker.Alive, now)
+	event = h.Report(probe, breaker.Alive, "", now)
 	fmt.Println(event.From, "to", event.To, event.Reason)
 	// Output:
 	// open false 1s

@@ -149,7 +149,7 @@ func (e *Exits) Report(exit, host string, p ExitPass, r ExitResult, now time.Tim
 	for i, name := range [...]string{exit, way(exit, host)} {
 		pass := [...]Pass{p.exit, p.way}[i]
 		if x := e.entryLocked(name, i == 0 || results[i] == Failed); x != nil {
-			events = told(events, x, x.Report(pass, results[i], now))
+			events = told(events, x, x.Report(pass, results[i], "", now))
 		}
 	}
 	return events

@@ -21,6 +21,9 @@ type Host struct {
 	config Config
 	window window // results while closed
 	row    int    // failures in a row while closed
+	good   voices // who succeeded lately
+	bad    voices // who failed lately
+	blamed string // the shop that fails alone, once that was reported
 
 	state  State
 	reason string    // of the last change
@@ -31,6 +34,8 @@ type Host struct {
 	generation uint64
 	span       time.Duration // of the present or last opening; 0 while closed
 	until      time.Time     // when the next probe may go
+	outage     time.Time     // when it was cut off first; zero while closed
+	reach      Reach         // of that
 	probes     []probe       // in flight
 	lastProbe  uint64
 }
@@ -55,6 +60,8 @@ type Status struct {
 	State           State
 	Reason          string    // of the last change; empty: there was none yet
 	Since           time.Time // of the last change
+	Outage          time.Time // when it was cut off first; zero: it is closed
+	Reach           Reach     // whose calls failed then
 	Until           time.Time // open: when the next probe may go
 	Row             int       // failures in a row
 	Calls, Failures int       // within the window
@@ -108,14 +115,16 @@ func (h *Host) Dial(now time.Time) (Pass, *Event) {
 	return p, event
 }
 
-// Report takes the result of an attempt. Results of an earlier state are ignored.
-func (h *Host) Report(p Pass, r Result, now time.Time) *Event {
+// Report takes the result of an attempt for a shop (empty: of nobody in particular).
+// Results of an earlier state are ignored. What is reported back may concern the shop
+// alone: where the host answers others, it is not the host that is cut off.
+func (h *Host) Report(p Pass, r Result, shop string, now time.Time) *Event {
 	if p.generation != h.generation {
 		return nil
 	}
 	switch {
 	case r == Failed && h.state == Closed:
-		return h.fail(now)
+		return h.fail(shop, now)
 	case r == Failed:
 		return h.reopen(ReasonProbeBad, p.quiet, now)
 	case r == Excluded || p.dial:
@@ -123,6 +132,10 @@ func (h *Host) Report(p Pass, r Result, now time.Time) *Event {
 	case h.state == Closed:
 		h.row = 0
 		h.window.add(false, now)
+		h.good.hear(shop, now)
+		if h.blamed == shop {
+			h.blamed = ""
+		}
 	default:
 		return h.shut(ReasonProbeOK, now)
 	}
@@ -165,7 +178,7 @@ func (h *Host) State(now time.Time) State {
 // Status describes the breaker for an operator.
 func (h *Host) Status(now time.Time) Status {
 	t := h.window.total(now)
-	s := Status{State: h.State(now), Reason: h.reason, Since: h.since, Row: h.row, Calls: t.calls, Failures: t.failures, Probes: len(h.probes)}
+	s := Status{State: h.State(now), Reason: h.reason, Since: h.since, Outage: h.outage, Reach: h.reach, Row: h.row, Calls: t.calls, Failures: t.failures, Probes: len(h.probes)}
 	if s.State == Open {
 		s.Until = h.until
 	}
@@ -208,19 +221,58 @@ func (h *Host) Configure(config Config, now time.Time) {
 }
 
 // fail counts a failure while closed.
-func (h *Host) fail(now time.Time) *Event {
+func (h *Host) fail(shop string, now time.Time) *Event {
 	h.row++
 	h.window.add(true, now)
-	t, c := h.window.total(now), &h.config
+	h.bad.hear(shop, now)
+	reason := h.verdict(now)
 	switch {
-	case c.FailureRatio > 0 && t.calls >= c.MinCalls:
-		if float64(t.failures) >= c.FailureRatio*float64(t.calls) {
-			return h.open(c.Open, ReasonRatio, now)
-		}
-	case c.ConsecutiveFailures > 0 && h.row >= c.ConsecutiveFailures:
-		return h.open(c.Open, ReasonRow, now)
+	case reason == "":
+		return nil
+	case !h.alone(shop, now):
+		h.outage, h.reach = now, h.whom(shop, now)
+		return h.open(h.config.Open, reason, now)
+	case h.blamed == shop:
+		return nil
 	}
-	return nil
+	h.blamed = shop
+	return &Event{Scope: "shop", Host: h.name, Shop: shop, From: Closed, To: Open, Reason: ReasonOneShop, At: now}
+}
+
+// verdict is why the host is to be cut off; empty: it is not. The ratio looks back
+// over the whole window, which takes long to notice an outage of a busy host: so many
+// failures in a row as the ratio needs calls are enough as well.
+func (h *Host) verdict(now time.Time) string {
+	t, c := h.window.total(now), &h.config
+	row := c.ConsecutiveFailures > 0 && h.row >= c.ConsecutiveFailures
+	switch byRatio := c.FailureRatio > 0 && t.calls >= c.MinCalls; {
+	case byRatio && float64(t.failures) >= c.FailureRatio*float64(t.calls):
+		return ReasonRatio
+	case row && (!byRatio || h.row >= c.MinCalls):
+		return ReasonRow
+	}
+	return ""
+}
+
+// alone says that only this shop fails: of the others the newest word is a success, and
+// not older than the window, unless the shop was found to be alone before.
+func (h *Host) alone(shop string, now time.Time) bool {
+	if shop == "" {
+		return false
+	}
+	ok, bad := h.good.other(shop), h.bad.other(shop)
+	return ok.After(bad) && (h.blamed == shop || now.Sub(ok) <= h.config.Window)
+}
+
+// whom says whose failures opened the breaker.
+func (h *Host) whom(shop string, now time.Time) Reach {
+	switch other := h.bad.other(shop); {
+	case shop == "":
+		return ReachAnybody
+	case !other.IsZero() && now.Sub(other) <= h.config.Window:
+		return ReachShops
+	}
+	return ReachShop
 }
 
 // reopen follows a failed probe: the next one is twice as far off. Long after
@@ -248,14 +300,15 @@ func (h *Host) halfOpen(now time.Time) (p Pass, event *Event) {
 
 // shut closes the breaker and forgets what opened it.
 func (h *Host) shut(reason string, now time.Time) *Event {
-	h.row, h.span, h.window = 0, 0, newWindow(h.config.Window)
+	h.row, h.span, h.window, h.outage, h.reach = 0, 0, newWindow(h.config.Window), time.Time{}, ReachUnknown
+	h.good, h.bad, h.blamed = voices{}, voices{}, ""
 	return h.change(Closed, reason, now)
 }
 
 func (h *Host) change(to State, reason string, now time.Time) *Event {
 	e := &Event{Scope: "host", Host: h.name, From: h.state, To: to, Reason: reason, At: now}
 	if to == Open {
-		e.Until = h.until
+		e.Until, e.Reach = h.until, h.reach
 	}
 	h.state, h.reason, h.since = to, reason, now
 	h.generation++

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func call(t *testing.T, h *Host, r Result, now time.Time) *Event {
 		t.Fatalf("Allow(%v) = false, %v, want true", now.Sub(t0), next.Sub(t0))
 	}
 	p, _ := h.Start(time.Second, now)
-	return h.Report(p, r, now)
+	return h.Report(p, r, "", now)
 }
 
 // opened returns a host whose breaker opened at t0.
@@ -71,6 +72,9 @@ func TestHostOpens(t *testing.T) {
 		{"an excluded result does not end the row", config, results(4, Failed, 1, Excluded, 1, Failed), ReasonRow},
 		{"from min_calls on the row does not decide", config, results(15, Alive, 9, Failed), ""},
 		{"from min_calls on the ratio decides", config, results(15, Alive, 15, Failed), ReasonRatio},
+		{"so many in a row as min_calls are an outage whatever went before", config, results(200, Alive, 20, Failed), ReasonRow},
+		{"one fewer is not", config, results(200, Alive, 19, Failed), ""},
+		{"row off: only the ratio decides on many", rowOff, results(200, Alive, 100, Failed), ""},
 		{"the 20th result is already judged by the ratio", config, results(12, Alive, 4, Failed, 1, Alive, 3, Failed), ""},
 		{"ratio off: the row always decides", ratioOff, results(50, Alive, 5, Failed), ReasonRow},
 		{"row off: nothing decides below min_calls", rowOff, results(19, Failed), ""},
@@ -88,6 +92,109 @@ func TestHostOpens(t *testing.T) {
 				t.Errorf("after %v: opened for %q, want %q", tt.all, got, tt.want)
 			}
 		})
+	}
+}
+
+// heard reports one result of a shop.
+func heard(h *Host, shop string, r Result, now time.Time) *Event {
+	p, _ := h.Start(time.Second, now)
+	return h.Report(p, r, shop, now)
+}
+
+// The same failures are an outage of the host, or the trouble of one shop: what
+// others hear decides.
+func TestOutageOrShop(t *testing.T) {
+	tests := map[string]struct {
+		before func(h *Host)
+		fails  []string // shops, in turn, ten failures each
+		want   *Event
+	}{
+		"nobody was heard of":           {nil, []string{"a"}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachShop}},
+		"calls without a shop":          {nil, []string{""}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachAnybody}},
+		"others fail too":               {nil, []string{"b", "a"}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachShops}},
+		"another is well":               {func(h *Host) { heard(h, "b", Served, t0) }, []string{"a"}, &Event{Scope: "shop", Host: "h:80", Shop: "a", To: Open, Reason: ReasonOneShop}},
+		"somebody is well":              {func(h *Host) { heard(h, "", Alive, t0) }, []string{"a"}, &Event{Scope: "shop", Host: "h:80", Shop: "a", To: Open, Reason: ReasonOneShop}},
+		"itself was well":               {func(h *Host) { heard(h, "a", Alive, t0) }, []string{"a"}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachShop}},
+		"another was well, then not":    {func(h *Host) { heard(h, "b", Alive, t0); heard(h, "b", Failed, at(time.Second)) }, []string{"a"}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachShops}},
+		"another was well long ago":     {func(h *Host) { heard(h, "b", Alive, t0.Add(-time.Minute)) }, []string{"a"}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachShop}},
+		"others are well, nobody's not": {func(h *Host) { heard(h, "b", Alive, t0) }, []string{""}, &Event{Scope: "host", Host: "h:80", To: Open, Reason: ReasonRow, Reach: ReachAnybody}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := NewHost("h:80", config)
+			if tt.before != nil {
+				tt.before(&h)
+			}
+			var got []Event
+			for i := range 10 {
+				now := at(2*time.Second + time.Duration(i))
+				if e := heard(&h, tt.fails[i%len(tt.fails)], Failed, now); e != nil {
+					e.At, e.Until = time.Time{}, time.Time{}
+					got = append(got, *e)
+				}
+				if h.State(now) != Closed {
+					break
+				}
+			}
+			if diff := cmp.Diff([]Event{*tt.want}, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where everybody fails once the shop was blamed, the host is cut off after all; and
+// a shop that was well in between is blamed anew.
+func TestOneShopIsBlamedOnce(t *testing.T) {
+	h := NewHost("h:80", config)
+	heard(&h, "b", Alive, t0)
+	var got []string
+	report := func(shop string, r Result, n int) {
+		for range n {
+			if e := heard(&h, shop, r, t0); e != nil {
+				got = append(got, e.Scope+" "+e.Shop)
+			}
+		}
+	}
+	report("a", Failed, 7)
+	report("a", Alive, 1)
+	report("b", Alive, 1)
+	report("a", Failed, 7)
+	report("b", Failed, 1)
+	if want := []string{"shop a", "shop a", "host "}; !slices.Equal(got, want) {
+		t.Errorf("events = %q, want %q", got, want)
+	}
+	if s := h.Status(t0); !s.Outage.Equal(t0) || s.Reach != ReachShops {
+		t.Errorf("Status = %+v, want an outage of several shops since t0", s)
+	}
+	h.Reset(t0)
+	if s := h.Status(t0); !s.Outage.IsZero() || s.Reach != ReachUnknown {
+		t.Errorf("Status after a reset = %+v, want no outage", s)
+	}
+}
+
+// A shop that was found to fail alone goes on to do so while the others are silent; the
+// first of them that fails as well makes it an outage.
+func TestBlamedShopFailsOnAlone(t *testing.T) {
+	h := NewHost("h:80", config)
+	heard(&h, "b", Alive, t0)
+	for i := range 100 {
+		heard(&h, "a", Failed, at(time.Duration(i)*time.Second))
+	}
+	if s := h.Status(at(100 * time.Second)); s.State != Closed {
+		t.Fatalf("Status = %+v, want closed", s)
+	}
+	if e := heard(&h, "b", Failed, at(101*time.Second)); e == nil || e.Scope != "host" || e.Reach != ReachShops {
+		t.Errorf("event = %+v, want an outage of several shops", e)
+	}
+}
+
+// An outage begins when the host was cut off first, not with its last probe.
+func TestOutageBeginsOnce(t *testing.T) {
+	h := opened(t, config)
+	heard(h, "", Failed, at(2*time.Second))
+	if s := h.Status(at(3 * time.Second)); !s.Outage.Equal(t0) || !s.Since.Equal(at(2*time.Second)) {
+		t.Errorf("Status = %+v, want an outage since t0", s)
 	}
 }
 
@@ -119,13 +226,13 @@ func TestHostCycle(t *testing.T) {
 		if want := (Event{Scope: "host", Host: "u1.test:80", From: Open, To: HalfOpen, Reason: ReasonProbe, At: now}); *e != want {
 			t.Fatalf("Start = %v, want %v", *e, want)
 		}
-		if e := h.Report(p, Failed, now); e.From != HalfOpen || e.To != Open || e.Reason != ReasonProbeBad {
+		if e := h.Report(p, Failed, "", now); e.From != HalfOpen || e.To != Open || e.Reason != ReasonProbeBad {
 			t.Fatalf("Report(failed probe) = %v, want half_open to open", *e)
 		}
 	}
 	now = now.Add(8 * time.Second)
 	p, _ := h.Start(time.Second, now)
-	if e := h.Report(p, Alive, now); e.From != HalfOpen || e.To != Closed || e.Reason != ReasonProbeOK {
+	if e := h.Report(p, Alive, "", now); e.From != HalfOpen || e.To != Closed || e.Reason != ReasonProbeOK {
 		t.Fatalf("Report(alive probe) = %v, want half_open to closed", *e)
 	}
 	for range 5 { // the doubling is forgotten with the closing
@@ -150,7 +257,7 @@ func TestCase_CB_01_ExactlyProbesInHalfOpen(t *testing.T) {
 		if want := max(probes, 1); len(passes) != want {
 			t.Fatalf("probes %d: %d let through, want %d", probes, len(passes), want)
 		}
-		h.Report(passes[0], Excluded, now)
+		h.Report(passes[0], Excluded, "", now)
 		if ok, _ := h.Allow(now); !ok {
 			t.Errorf("probes %d: a place given back is not free", probes)
 		}
@@ -161,7 +268,7 @@ func TestCase_CB_01_ExactlyProbesInHalfOpen(t *testing.T) {
 		if ok, _ := h.Allow(now); ok {
 			t.Errorf("probes %d: one too many", probes)
 		}
-		h.Report(p, Alive, now)
+		h.Report(p, Alive, "", now)
 		if got := h.State(now); got != Closed {
 			t.Errorf("State = %v, want closed by the first sign of life", got)
 		}
@@ -181,14 +288,14 @@ func TestCase_CB_08_LateResultsAreIgnored(t *testing.T) {
 	probe, _ := h.Start(5*time.Second, at(2100*time.Millisecond))
 	for i, p := range slow {
 		r := Result(1 + i%2) // neither good nor bad old news counts
-		if e := h.Report(p, r, at(2500*time.Millisecond)); e != nil {
+		if e := h.Report(p, r, "", at(2500*time.Millisecond)); e != nil {
 			t.Fatalf("Report(late %v) = %v, want ignored", r, *e)
 		}
 	}
-	if e := h.Report(probe, Alive, at(3100*time.Millisecond)); e == nil || e.To != Closed || !e.At.Equal(at(3100*time.Millisecond)) {
+	if e := h.Report(probe, Alive, "", at(3100*time.Millisecond)); e == nil || e.To != Closed || !e.At.Equal(at(3100*time.Millisecond)) {
 		t.Errorf("Report(probe) = %v, want closed at 3.1s", e)
 	}
-	if e := h.Report(probe, Failed, at(3100*time.Millisecond)); e != nil || h.row != 0 {
+	if e := h.Report(probe, Failed, "", at(3100*time.Millisecond)); e != nil || h.row != 0 {
 		t.Errorf("the probe reported again = %v, row %d, want ignored", e, h.row)
 	}
 }
@@ -207,14 +314,14 @@ func TestSilentProbe(t *testing.T) {
 	if e == nil || e.To != Open || e.Reason != ReasonProbeMute || !e.Until.Equal(ends.Add(4*time.Second)) {
 		t.Fatalf("Expire = %v, want open for the doubled time", e)
 	}
-	if e := h.Report(p, Alive, ends.Add(time.Second)); e != nil {
+	if e := h.Report(p, Alive, "", ends.Add(time.Second)); e != nil {
 		t.Errorf("Report(after its time) = %v, want ignored", *e)
 	}
 	p, _ = h.Start(0, ends.Add(4*time.Second))
 	if e := h.Expire(at(time.Hour)); e != nil || !h.Next(at(time.Hour)).IsZero() {
 		t.Errorf("a probe without a time-out: Expire = %v, want nothing", e)
 	}
-	h.Report(p, Failed, at(time.Hour))
+	h.Report(p, Failed, "", at(time.Hour))
 }
 
 func TestDialNeverHeals(t *testing.T) {
@@ -223,12 +330,12 @@ func TestDialNeverHeals(t *testing.T) {
 		call(t, &h, Failed, t0)
 	}
 	p, _ := h.Dial(t0)
-	h.Report(p, Alive, t0)
+	h.Report(p, Alive, "", t0)
 	if s := h.Status(t0); s.Row != 4 || s.Calls != 4 {
 		t.Errorf("after a good dial: row %d, calls %d, want 4, 4", s.Row, s.Calls)
 	}
 	p, _ = h.Dial(t0)
-	if e := h.Report(p, Failed, t0); e == nil || e.To != Open {
+	if e := h.Report(p, Failed, "", t0); e == nil || e.To != Open {
 		t.Fatalf("Report(failed dial) = %v, want open", e)
 	}
 	now := at(2 * time.Second)
@@ -239,19 +346,19 @@ func TestDialNeverHeals(t *testing.T) {
 	if ok, _ := h.Allow(now); !ok {
 		t.Error("a dial took the probe's place")
 	}
-	h.Report(p, Alive, now)
+	h.Report(p, Alive, "", now)
 	if got := h.State(now); got != HalfOpen {
 		t.Errorf("State after a good dial = %v, want half_open", got)
 	}
 	p, _ = h.Dial(now)
-	if e := h.Report(p, Failed, now); e == nil || e.To != Open {
+	if e := h.Report(p, Failed, "", now); e == nil || e.To != Open {
 		t.Errorf("Report(failed dial while half-open) = %v, want open", e)
 	}
 }
 
 func TestQuietHostBeginsAnew(t *testing.T) {
 	h := opened(t, config)
-	h.Report(first(h.Start(0, at(2*time.Second))), Failed, at(2*time.Second)) // now 4 s
+	h.Report(first(h.Start(0, at(2*time.Second))), Failed, "", at(2*time.Second)) // now 4 s
 	if h.Forgettable(at(14 * time.Second)) {
 		t.Error("Forgettable within open_max after the probe was due = true, want false")
 	}
@@ -259,7 +366,7 @@ func TestQuietHostBeginsAnew(t *testing.T) {
 	if !h.Forgettable(now) {
 		t.Error("Forgettable long after the probe was due = false, want true")
 	}
-	e := h.Report(first(h.Start(0, now)), Failed, now)
+	e := h.Report(first(h.Start(0, now)), Failed, "", now)
 	if want := now.Add(2 * time.Second); !e.Until.Equal(want) {
 		t.Errorf("a failure long after the last: until +%v, want +2s", e.Until.Sub(now))
 	}
@@ -273,7 +380,7 @@ func TestReset(t *testing.T) {
 	if e := h.Reset(at(3 * time.Second)); e == nil || e.To != Closed || e.Reason != ReasonOperator {
 		t.Errorf("Reset = %v, want closed by the operator", e)
 	}
-	if e := h.Report(p, Failed, at(3*time.Second)); e != nil || h.row != 0 {
+	if e := h.Report(p, Failed, "", at(3*time.Second)); e != nil || h.row != 0 {
 		t.Errorf("Report of a probe from before = %v, row %d, want ignored", e, h.row)
 	}
 	call(t, h, Failed, at(3*time.Second))
@@ -354,7 +461,7 @@ func FuzzHost(f *testing.F) {
 				p := passes[0]
 				passes = passes[1:]
 				delete(inProbe, p)
-				e = h.Report(p, Result(s%3), now)
+				e = h.Report(p, Result(s%3), "", now)
 			case s%10 < 5 && ok:
 				var p Pass
 				p, e = h.Start(time.Second, now)
@@ -391,7 +498,7 @@ func BenchmarkHost(b *testing.B) {
 		now = now.Add(time.Millisecond)
 		if ok, _ := h.Allow(now); ok {
 			p, _ := h.Start(time.Second, now)
-			h.Report(p, Alive, now)
+			h.Report(p, Alive, "", now)
 		}
 	}
 }

@@ -108,6 +108,27 @@ func (s *Shops) failLocked(key shopKey, e *shop, reason string, now time.Time) *
 	return &Event{Scope: "shop", Host: key.host, Shop: key.shop, From: Closed, To: Open, Reason: reason, At: now, Until: e.probe}
 }
 
+// Trip trips the breaker of a shop that fails alone at a host which would have been cut
+// off: that is known long before its calls have failed for good.
+func (s *Shops) Trip(name, host, reason string, now time.Time) *Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.config.IdenticalFailures <= 0 {
+		return nil
+	}
+	key := shopKey{name, host}
+	e, found := s.entries.Get(key)
+	if !found {
+		e = &shop{}
+		s.entries.Add(key, e)
+	}
+	if !e.tripped.IsZero() {
+		return nil
+	}
+	e.reason, e.row = reason, s.config.IdenticalFailures-1
+	return s.failLocked(key, e, reason, now)
+}
+
 // Reset closes one breaker by hand.
 func (s *Shops) Reset(name, host string, now time.Time) *Event {
 	s.mu.Lock()

@@ -151,3 +151,27 @@ func BenchmarkShopsOfAHealthyHost(b *testing.B) {
 		s.Report("s17", "h:443", "", true, t0)
 	}
 }
+
+// A shop that the host's gate found to fail alone is tripped at once, and only once.
+func TestTrip(t *testing.T) {
+	s := NewShops(ShopConfig{IdenticalFailures: 3, ProbeEvery: 30 * time.Second})
+	e := s.Trip("a", "h:80", ReasonOneShop, t0)
+	if e == nil || e.To != Open || e.Shop != "a" || e.Reason != ReasonOneShop || !e.Until.Equal(at(30*time.Second)) {
+		t.Fatalf("Trip = %+v, want open until 30s", e)
+	}
+	if again := s.Trip("a", "h:80", ReasonOneShop, t0); again != nil {
+		t.Errorf("Trip again = %+v, want nothing", again)
+	}
+	if ok, _ := s.MayRetry("a", "h:80", t0); ok {
+		t.Error("a tripped shop may retry")
+	}
+	if ok, _ := s.MayRetry("b", "h:80", t0); !ok {
+		t.Error("another shop may not retry")
+	}
+	if e := s.Report("a", "h:80", "", true, t0); e == nil || e.To != Closed {
+		t.Errorf("a success = %+v, want it closed", e)
+	}
+	if e := NewShops(ShopConfig{}).Trip("a", "h:80", ReasonOneShop, t0); e != nil {
+		t.Errorf("Trip with the rule off = %+v, want nothing", e)
+	}
+}

@@ -90,6 +90,9 @@ func (c *Config) check() []Problem {
 	return k.problems
 }
 
+// Bounds of a lane's share: with none of the slots its calls would starve.
+const leastShare, mostShare = 0.01, 0.99
+
 func (c *checker) limits(conf *Config) {
 	l := &conf.RetryLimits
 	c.limit("retry_limits.global", l.Global)
@@ -97,6 +100,8 @@ func (c *checker) limits(conf *Config) {
 	c.limit("retry_limits.shop", l.Shop)
 	between(c, "slots.max_in_flight", conf.Slots.MaxInFlight, 1, most)
 	between(c, "slots.max_waiting", conf.Slots.MaxWaiting, 0, most)
+	between(c, "slots.retry_share", conf.Slots.RetryShare, leastShare, mostShare)
+	between(c, "slots.backlog_share", conf.Slots.BacklogShare, leastShare, mostShare)
 	c.above("limits.header_timeout", conf.Limits.HeaderTimeout)
 	between(c, "limits.header_bytes", conf.Limits.HeaderBytes, 1<<10, 16<<20)
 	between(c, "limits.connections", conf.Limits.Connections, 1, most)

@@ -157,10 +157,10 @@ type RetryLimits struct {
 // Slots bound the attempts in flight per host and the calls that wait for one.
 type Slots struct {
 	MaxInFlight  int           `key:"max_in_flight"`
-	Adaptive     bool          `key:"adaptive"` // accepted either way: the limit is plain so far
-	RetryShare   float64       `key:"retry_share,later"`
-	BacklogShare float64       `key:"backlog_share,later"`
-	Ramp         time.Duration `key:"ramp,later"`
+	Adaptive     bool          `key:"adaptive"`
+	RetryShare   float64       `key:"retry_share"`
+	BacklogShare float64       `key:"backlog_share"`
+	Ramp         time.Duration `key:"ramp"`
 	MaxWait      time.Duration `key:"max_wait"`
 	MaxWaiting   int           `key:"max_waiting"`
 }

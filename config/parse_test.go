@@ -383,7 +383,6 @@ func TestLater(t *testing.T) {
 		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
 		"retry_policies: [{preset: pdd}]", "retry_policies: [{variants: [{name: a}, {name: b, preset: pdd}]}]",
 		"retry_policies: [{match: {operation: a}}]",
-		"slots: {retry_share: 0.5}", "slots: {backlog_share: 0.5}", "slots: {ramp: 1s}",
 	} {
 		if got := faults(t, text); !strings.HasPrefix(got, "test.yaml:1: ") || !strings.HasSuffix(got, ": not in this version; only its default is accepted") || strings.Contains(got, "\n") {
 			t.Errorf("Parse(%q) = %q, want one error: not in this version", text, got)

@@ -115,7 +115,7 @@ func TestRouteNames(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	got := parse(t, "slots: {max_in_flight: 9}\nretry_limits: {global: off}").Limiter()
 	want := limiter.Config{
-		MaxInFlight: 9, MaxWait: 30 * time.Second, MaxWaiting: 10000,
+		MaxInFlight: 9, Adaptive: true, RetryShare: 0.3, BacklogShare: 0.1, Ramp: 5 * time.Second, MaxWait: 30 * time.Second, MaxWaiting: 10000,
 		Breaker: breaker.Config{
 			ConsecutiveFailures: 5, FailureRatio: 0.5, MinCalls: 20, Window: 10 * time.Second,
 			Open: 500 * time.Millisecond, OpenMax: 5 * time.Second, Probes: 1,

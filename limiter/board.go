@@ -77,6 +77,9 @@ func (b *board) touch(g *gate) {
 
 // serve starts calls in order of their turn at all touched gates.
 func (b *board) serve() {
+	for _, g := range b.touched {
+		b.promote(g)
+	}
 	for t := b.next(); t != nil; t = b.next() {
 		if t.late(b.now) {
 			b.refuse(t, RefusedDeadline)
@@ -119,31 +122,25 @@ func (b *board) next() (best *Ticket) {
 // about to run out of it, and probes that end with their calls would keep a host
 // cut off that has long recovered. Among those with time enough the turn decides.
 func (b *board) nextAt(g *gate) *Ticket {
-	best := b.nextRetry(g)
-	if t, ok := g.fresh.first(); ok && (best == nil || earlier(t, best)) {
-		best = t
+	fresh, late := g.lanes[laneFresh].first(b), g.lanes[laneBacklog].first(b)
+	best := fresh
+	switch closed := g.closed(b.now); {
+	case late == nil:
+	case fresh == nil:
+		best = late
+	case closed && b.choose(g) == laneBacklog, !closed && earlier(late, fresh):
+		best = late
 	}
-	if best == nil || g.breaker.State(b.now) == breaker.Closed || !best.short(b.now) {
+	if best == nil || g.closed(b.now) || !best.short(b.now) {
 		return best
 	}
 	return b.prober(g)
 }
 
 // prober is the fittest probe of all that could start at a gate.
-func (b *board) prober(g *gate) *Ticket {
-	best := b.fittest(nil, &g.fresh)
-	if len(g.cells) == 0 || !b.has(b.global) {
-		return best
-	}
-	for _, c := range g.cells {
-		if !b.has(c.task) {
-			continue
-		}
-		for p := range c.heads.all() {
-			if b.has(p.shop) {
-				best = b.fittest(best, &p.line)
-			}
-		}
+func (b *board) prober(g *gate) (best *Ticket) {
+	for i := range g.lanes {
+		g.lanes[i].startable(b, func(p *group) { best = b.fittest(best, &p.line) })
 	}
 	return best
 }
@@ -161,23 +158,6 @@ func (b *board) fittest(best *Ticket, l *line[*Ticket]) *Ticket {
 	return best
 }
 
-// nextRetry is the retry with the earliest turn at a gate for which every token
-// is there.
-func (b *board) nextRetry(g *gate) (best *Ticket) {
-	if len(g.cells) == 0 || !b.has(b.global) {
-		return nil
-	}
-	for _, c := range g.cells {
-		if !b.has(c.task) {
-			continue
-		}
-		if t := c.first(b); t != nil && (best == nil || earlier(t, best)) {
-			best = t
-		}
-	}
-	return best
-}
-
 // tidy books what stops a gate, turns away who must not wait for that, and sets
 // the gate's alarm.
 func (b *board) tidy(g *gate) {
@@ -188,7 +168,11 @@ func (b *board) tidy(g *gate) {
 		}
 	}
 	b.dismiss(g)
-	b.agenda.set(&g.alarm, g.next(b.now))
+	g.outage.Waiting = max(g.outage.Waiting, g.waiting)
+	if g.closed(b.now) {
+		b.relieve(g)
+	}
+	b.agenda.set(&g.alarm, b.wakes(g))
 }
 
 // dismiss turns away whose deadline or patience ends before they can start.
@@ -218,13 +202,15 @@ func (b *board) lack(t *Ticket) string {
 }
 
 // judge looks at a call that has just got in line or come before the tokens,
-// and could not start: is there room, and will its tokens come in time?
+// and could not start: is there room, and will its turn and its tokens come in time?
 func (b *board) judge(t *Ticket) {
 	switch g := t.gate; {
 	case t.stage != inLine:
 	case g.waiting > b.config.MaxWaiting && t.joined.Equal(b.now):
 		b.refuse(t, RefusedSlot)
-	case t.group != nil && g.open(b.now):
+	case g.stop != "" && b.hopeless(t):
+		b.refuse(t, b.lack(t))
+	case t.claim.Retry && g.open(b.now):
 		b.judgeTokens(t)
 		for _, k := range t.sources {
 			b.judgeLast(k)
@@ -234,8 +220,11 @@ func (b *board) judge(t *Ticket) {
 
 // judgeTokens turns a retry in line away whose tokens come too late.
 func (b *board) judgeTokens(t *Ticket) (away bool) {
-	at, _ := b.tokensAt(t, b.now, (*bucket).plannedBefore)
-	if away = at.IsZero() || t.late(at); away {
+	late := func(inTurn bool) bool {
+		at, _ := b.tokensAt(t, b.now, reckoning{planned: (*bucket).plannedBefore, inTurn: inTurn})
+		return at.IsZero() || t.late(at)
+	}
+	if away = late(false) && (len(t.gate.lanes[t.lane].shops) == 1 || late(true)); away {
 		b.refuse(t, RefusedTokens)
 	}
 	return away
@@ -253,17 +242,22 @@ func (b *board) judgeLast(k *bucket) {
 	}
 }
 
+// reckoning says whom a forecast of tokens counts as served before.
+type reckoning struct {
+	planned func(*bucket, *Ticket) int // of those that are not in line yet
+	inTurn  bool                       // looks at whose turn it is, which takes longer; t must be in line
+}
+
 // tokensAt is when a retry that may start at start has a token from every
-// bucket, and the bucket that is last; zero: one never has. Of those that are
-// not in line yet, planned tells how many are served before.
-func (b *board) tokensAt(t *Ticket, start time.Time, planned func(*bucket, *Ticket) int) (at time.Time, last *bucket) {
+// bucket, and the bucket that is last; zero: one never has.
+func (b *board) tokensAt(t *Ticket, start time.Time, by reckoning) (at time.Time, last *bucket) {
 	at = start
 	for _, k := range t.sources {
 		if k == nil || k.limit.Off {
 			continue
 		}
 		b.refill(k)
-		there := b.date(k, b.ahead(k, t)+planned(k, t)+1, b.quietUntil(k, start))
+		there := b.date(k, b.ahead(k, t, by.inTurn)+by.planned(k, t)+1, b.quietUntil(k, start))
 		if there.IsZero() {
 			return there, k
 		}
@@ -284,7 +278,7 @@ func (b *board) refuse(t *Ticket, reason string) {
 	case RefusedBreaker:
 		answer.At = t.gate.reopens(b.config.Breaker.Open, b.now)
 	case RefusedTokens:
-		at, k := b.tokensAt(t, b.later(t.start), (*bucket).plannedAhead)
+		at, k := b.tokensAt(t, b.later(t.start), reckoning{planned: (*bucket).plannedAhead, inTurn: t.stage == inLine})
 		if answer.At = at; k != nil {
 			answer.Dimension = k.dimension.String()
 		}
@@ -292,6 +286,9 @@ func (b *board) refuse(t *Ticket, reason string) {
 		answer.At = t.start
 	}
 	if t.stage == inLine {
+		if at := b.expects(t); at.After(answer.At) && reason != RefusedTokens {
+			answer.At = at
+		}
 		answer.AtGate += t.gate.clock(b.now) - t.mark
 		answer.Cause = b.waitsFor(t)
 	}
@@ -323,7 +320,7 @@ func (b *board) withdraw(t *Ticket) {
 	}
 }
 
-func (b *board) blocker(g *gate) string { return g.blocker(b.config.MaxInFlight, b.now) }
+func (b *board) blocker(g *gate) string { return g.blocker(b.capacity(g), b.now) }
 
 func (b *board) later(at time.Time) time.Time {
 	if at.After(b.now) {
@@ -332,10 +329,36 @@ func (b *board) later(at time.Time) time.Time {
 	return b.now
 }
 
+// relieve ends an outage at a gate whose breaker was closed until now, once the ramp is
+// over and nobody waits any more of those whom it kept waiting.
+func (b *board) relieve(g *gate) {
+	if !g.relief || g.lanes[laneBacklog].size > 0 || g.ramp.under(b.config.Ramp, b.now) {
+		return
+	}
+	if g.relief = false; g.outage.Waiting > 0 {
+		b.events = append(b.events, breaker.Event{Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now})
+	}
+}
+
 // note keeps a change of state until it can be reported.
-func (b *board) note(e *breaker.Event) {
-	if e != nil {
-		b.events = append(b.events, *e)
+func (b *board) note(g *gate, e *breaker.Event) {
+	if e == nil {
+		return
+	}
+	b.events = append(b.events, *e)
+	switch {
+	case e.Scope != "host":
+	case e.To == breaker.Closed:
+		g.ramp = ramp{b.now}
+	case e.From == breaker.Closed:
+		if b.relieve(g); !g.relief {
+			g.outage, g.limitBefore = Outage{Since: b.now}, b.limit(g)
+		}
+		if !g.ramp.since.IsZero() && b.now.Before(g.ramp.ends(2*b.config.Ramp)) {
+			g.learnt.halve(max(b.config.Breaker.Probes, g.limitBefore/mostHalved), b.config.MaxInFlight)
+		}
+		g.learnt.aim = g.limitBefore
+		g.relief, g.outage.Reach = true, e.Reach.String()
 	}
 }
 

@@ -177,12 +177,18 @@ func (b *board) configure(k *bucket, limit Limit) {
 }
 
 // ahead is how many retries in line this bucket serves before t: those with an
-// earlier turn whose gate lets calls through.
-func (b *board) ahead(k *bucket, t *Ticket) (n int) {
+// earlier turn whose gate lets calls through. inTurn: shops take turns, so at its own
+// gate t may go before older calls of a shop that has more of them.
+func (b *board) ahead(k *bucket, t *Ticket, inTurn bool) (n int) {
 	for g, q := range k.lines {
-		if g.open(b.now) {
-			n += q.rank(t)
+		if !g.open(b.now) {
+			continue
 		}
+		rank := q.rank(t)
+		if inTurn && g == t.gate {
+			rank = min(rank, g.lanes[t.lane].ahead(t))
+		}
+		n += rank
 	}
 	return n
 }

@@ -12,17 +12,27 @@ import (
 type gate struct {
 	host    string
 	breaker breaker.Host
-	places  []place // slots ever used at once; a free one has seq 0
-	free    []int   // of places
-	busy    int     // slots in use
+	places  []place    // slots ever used at once; a free one has seq 0
+	free    []int      // of places
+	busy    int        // slots in use
+	held    [lanes]int // of them, by lane
 
-	fresh     line[*Ticket]    // calls in line that need no token, by turn
-	cells     map[string]*cell // retries in line, by task type
-	waiting   int              // calls in line
-	planned   int              // calls that wait for their start
-	deadlines line[*Ticket]    // calls in line that have a deadline, by it
-	patience  line[*Ticket]    // calls in line, by when max_wait is used up
-	failOpen  map[*Ticket]bool // calls in line that do not wait for the breaker
+	lanes       [lanes]lane
+	credit      float64          // of the backlog: its share of the starts that both lanes wanted
+	relief      bool             // an outage, or what it left is being worked off
+	outage      Outage           // of relief: Waiting is the most at a time
+	limitBefore int              // of relief
+	waiting     int              // calls in line
+	planned     int              // calls that wait for their start
+	deadlines   line[*Ticket]    // calls in line that have a deadline, by it
+	patience    line[*Ticket]    // calls in line, by when max_wait is used up
+	youth       line[*Ticket]    // of them, those that are not aged
+	newcomers   line[*Ticket]    // calls in the fresh lane, by when they came
+	failOpen    map[*Ticket]bool // calls in line that do not wait for the breaker
+
+	ramp   ramp
+	learnt learnt
+	pace   pace
 
 	stop    string        // what keeps everybody from starting: causeBreaker, causeGate or nothing
 	since   time.Time     // of stop
@@ -34,6 +44,12 @@ type gate struct {
 // place is one slot in use.
 type place struct {
 	seq      uint64
+	lane     int
+	shop     string
+	kind     string // task type
+	began    time.Time
+	load     int    // attempts in flight then, it included
+	cohort   uint32 // by which the limit is judged; 0: none
 	pass     breaker.Pass
 	sources  sources // that gave a token
 	reported bool
@@ -50,8 +66,9 @@ func newGate(host string, config breaker.Config, seq uint64) *gate {
 	host = strings.Clone(host)
 	g := &gate{
 		host: host, breaker: breaker.NewHost(host, config),
-		fresh: newLine(earlier), cells: map[string]*cell{},
+		lanes:     [lanes]lane{newLane(), newLane()},
 		deadlines: newLine(byDeadline), patience: newLine(byPatience), failOpen: map[*Ticket]bool{},
+		youth: newLine(byPatience), newcomers: newLine(byMark),
 	}
 	g.alarm = alarm{seq: seq, owner: g}
 	return g
@@ -59,9 +76,11 @@ func newGate(host string, config breaker.Config, seq uint64) *gate {
 
 // wake runs at next: a silent probe is given up, and whoever waits is looked at.
 func (g *gate) wake(b *board) {
-	b.note(g.breaker.Expire(b.now))
+	b.note(g, g.breaker.Expire(b.now))
 	b.touch(g)
 }
+
+func (g *gate) closed(now time.Time) bool { return g.breaker.State(now) == breaker.Closed }
 
 // open says that the breaker lets somebody through.
 func (g *gate) open(now time.Time) bool {
@@ -94,24 +113,65 @@ func (g *gate) measure(stop string, now time.Time) {
 	g.stop, g.since = stop, now
 }
 
-// next is when time alone changes something here: a deadline or a patience
-// ends, a probe is due or silent for too long. Zero: never.
-func (g *gate) next(now time.Time) (at time.Time) {
+// next is when time alone changes something at a gate: a deadline or a patience ends, a
+// probe is due or silent for too long, the ramp gives another slot, a call is late or
+// aged. Zero: never.
+func (b *board) wakes(g *gate) (at time.Time) {
 	add := func(x time.Time) {
 		if !x.IsZero() && (at.IsZero() || x.Before(at)) {
 			at = x
 		}
 	}
-	if g.waiting > 0 || g.breaker.State(now) == breaker.HalfOpen {
-		add(g.breaker.Next(now))
+	if g.waiting > 0 || g.breaker.State(b.now) == breaker.HalfOpen {
+		add(g.breaker.Next(b.now))
 	}
 	if t, ok := g.deadlines.first(); ok {
 		add(t.claim.Deadline)
 	}
-	if t, ok := g.patience.first(); ok && g.stop != "" {
-		add(now.Add(t.limit - g.clock(now)))
+	if g.relief && g.closed(b.now) && g.ramp.under(b.config.Ramp, b.now) {
+		add(g.ramp.ends(b.config.Ramp)) // the outage is over
 	}
+	if g.waiting == 0 || g.stop == "" {
+		return at
+	}
+	clock := g.clock(b.now)
+	if t, ok := g.patience.first(); ok {
+		add(b.now.Add(t.limit - clock))
+	}
+	if t, ok := g.youth.first(); ok {
+		add(b.now.Add(b.ages(t) - clock))
+	}
+	if t, ok := g.newcomers.first(); ok && b.low(g) {
+		add(b.now.Add(max(t.mark+LateAfter-clock, 1)))
+	}
+	add(b.grows(g))
 	return at
+}
+
+// ages is the gate's stopped time from which on a call's age beats priority: when half
+// of max_wait is used up.
+func (b *board) ages(t *Ticket) time.Duration { return t.limit - b.config.MaxWait/2 }
+
+// promote moves those in line whom time has put elsewhere: into the backlog, or before
+// the others because of their age.
+func (b *board) promote(g *gate) {
+	if g.waiting == 0 {
+		return
+	}
+	clock := g.clock(b.now)
+	for t, ok := g.youth.first(); ok && b.ages(t) <= clock; t, ok = g.youth.first() {
+		b.unlane(t)
+		t.aged = true
+		b.inlane(t)
+	}
+	if !b.low(g) {
+		return
+	}
+	for t, ok := g.newcomers.first(); ok && t.mark+LateAfter <= clock; t, ok = g.newcomers.first() {
+		b.unlane(t)
+		t.lane = laneBacklog
+		b.inlane(t)
+	}
 }
 
 // enter books a slot and returns it as a grant.
@@ -124,6 +184,7 @@ func (g *gate) enter(p place) Grant {
 		g.places = append(g.places, p)
 	}
 	g.busy++
+	g.held[p.lane]++
 	return Grant{gate: g, place: i, seq: p.seq}
 }
 
@@ -137,6 +198,7 @@ func (g *gate) find(of Grant) *place {
 
 // exit frees the slot of a grant.
 func (g *gate) exit(of Grant) {
+	g.held[g.places[of.place].lane]--
 	g.places[of.place] = place{}
 	g.free = append(g.free, of.place)
 	g.busy--

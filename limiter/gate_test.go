@@ -168,7 +168,7 @@ func TestProbesKeepTheirTurn(t *testing.T) {
 func TestReopening(t *testing.T) {
 	d := newDesk(t, config)
 	d.fail(host)
-	probe := d.wait(Claim{Priority: -1}, causeBreaker, at(2*time.Second))
+	probe := d.wait(Claim{Arrived: at(-time.Minute), MaxWait: 7 * time.Second}, causeBreaker, at(2*time.Second)) // they all are beyond half of max_wait
 	deadline := d.wait(Claim{Deadline: at(6*time.Second - 1)}, causeBreaker, at(2*time.Second))
 	patience := d.wait(Claim{MaxWait: 6*time.Second - 1}, causeBreaker, at(2*time.Second))
 	fits := d.wait(Claim{Deadline: at(6 * time.Second), MaxWait: 6 * time.Second}, causeBreaker, at(2*time.Second))
@@ -333,8 +333,11 @@ func TestResetBreaker(t *testing.T) {
 		t.Error("ResetBreaker = false, want true")
 	}
 	d.granted("ticket", ticket)
-	if e := d.events[len(d.events)-1]; e.To != breaker.Closed || e.Reason != breaker.ReasonOperator || e.Host != host {
+	if e := d.events[len(d.events)-2]; e.To != breaker.Closed || e.Reason != breaker.ReasonOperator || e.Host != host {
 		t.Errorf("event = %+v, want closed by the operator", e)
+	}
+	if e := d.events[len(d.events)-1]; e.Reason != breaker.ReasonWorkedOff || e.From != e.To || e.Host != host {
+		t.Errorf("event = %+v, want the outage worked off", e)
 	}
 }
 
@@ -381,11 +384,11 @@ func TestHostsAndHealth(t *testing.T) {
 	d.wait(Claim{Host: "b.test:80", Retry: true, NotBefore: at(time.Second), Cause: "backoff"}, "backoff", at(time.Second))
 	d.start(Claim{Host: "a.test:80"})
 	want := []HostView{
-		{Host: "a.test:80", InFlight: 1},
-		{Host: "b.test:80", Waiting: 1, Planned: 1, Breaker: breaker.Status{
-			State: breaker.Open, Reason: breaker.ReasonRow, Since: t0, Until: at(2 * time.Second), Row: 5, Calls: 5, Failures: 5,
-		}},
-		{Host: host, Breaker: breaker.Status{Calls: 10}},
+		{Host: "a.test:80", InFlight: 1, Limit: 100, Capacity: 100},
+		{Host: "b.test:80", Waiting: 1, Planned: 1, Limit: 100, Breaker: breaker.Status{
+			State: breaker.Open, Reason: breaker.ReasonRow, Since: t0, Outage: t0, Reach: breaker.ReachAnybody, Until: at(2 * time.Second), Row: 5, Calls: 5, Failures: 5,
+		}, Outage: &Outage{Since: t0, Reach: "unlabelled", Waiting: 1}},
+		{Host: host, Limit: 100, Capacity: 100, Breaker: breaker.Status{Calls: 10}},
 	}
 	if diff := cmp.Diff(want, d.l.Hosts(d.now)); diff != "" {
 		t.Errorf("Hosts (-want +got):\n%s", diff)

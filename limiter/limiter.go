@@ -19,6 +19,7 @@ type Claim struct {
 	Shop     string // empty: no bucket of its own
 	TaskType string // empty: no bucket of its own
 	Retry    bool   // needs a token from every bucket that applies; otherwise it counts as a fresh call
+	Late     bool   // it has waited for long already: backlog, though no attempt failed
 	Tunnel   bool   // the dial of a tunnel: may fail the host, never heals it, is no probe
 
 	Priority int       // of the policy; lower goes first
@@ -63,11 +64,15 @@ type Grant struct {
 
 // Config are the settings of all gates and buckets.
 type Config struct {
-	MaxInFlight int           // slots of each host
-	MaxWait     time.Duration // longest time at gates of one claim
-	MaxWaiting  int           // calls in line at each host; those that wait for their NotBefore do not count
-	Breaker     breaker.Config
-	Buckets     Buckets
+	MaxInFlight  int           // slots of each host, at most
+	Adaptive     bool          // fewer, where that is what a host can take
+	RetryShare   float64       // of the slots, that the backlog may hold while fresh calls wait; above 0
+	BacklogShare float64       // the same while what an outage left is being worked off; one slot at least
+	Ramp         time.Duration // from the probes to MaxInFlight, after a breaker closed
+	MaxWait      time.Duration // longest time at gates of one claim
+	MaxWaiting   int           // calls in line at each host; those that wait for their NotBefore do not count
+	Breaker      breaker.Config
+	Buckets      Buckets
 }
 
 // Limiter decides when attempts start. It is safe for concurrent use.

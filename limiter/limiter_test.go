@@ -14,7 +14,7 @@ func at(d time.Duration) time.Time { return t0.Add(d) }
 const host = "u1.test:80"
 
 var config = Config{
-	MaxInFlight: 100, MaxWait: 30 * time.Second, MaxWaiting: 10_000,
+	MaxInFlight: 100, RetryShare: 0.3, BacklogShare: 0.1, MaxWait: 30 * time.Second, MaxWaiting: 10_000,
 	Breaker: breaker.Config{
 		ConsecutiveFailures: 5, FailureRatio: 0.5, MinCalls: 20, Window: 10 * time.Second,
 		Open: 2 * time.Second, OpenMax: 8 * time.Second, Probes: 1,
@@ -206,17 +206,30 @@ func TestSlots(t *testing.T) {
 
 func TestOrderOfTurns(t *testing.T) {
 	old := at(-time.Minute)
-	claims := []Claim{ // in the order in which they must go
-		{Priority: 1, Retries: 2, Retry: true}, // -1
-		{Priority: 2, Retries: 9, Retry: true}, // -1: at most three count; later seq
-		{Priority: 0},
-		{Priority: 1, Retry: true, Retries: 1, Shop: "a"}, // 0, younger seq
-		{Priority: 5, Arrived: old},
-		{Priority: 5, Arrived: old.Add(time.Second), Retry: true},
-		{Priority: 5},
-		{Priority: 5, Shop: "b", TaskType: "t", Retry: true},
-		{Priority: 5},
+	for name, claims := range map[string][]Claim{ // in the order in which they must go
+		"backlog": {
+			{Priority: 1, Retries: 2, Retry: true},            // -1
+			{Priority: 2, Retries: 9, Retry: true},            // -1: at most three count; later seq
+			{Priority: 1, Retry: true, Retries: 1, Shop: "a"}, // 0
+			{Priority: 5, Arrived: old.Add(time.Second), Late: true},
+			{Priority: 5, Shop: "b", TaskType: "t", Retry: true},
+			{Priority: 5, Retry: true}, // the shop of the one before had no turn yet
+			{Priority: 5, Late: true},
+		},
+		"fresh": {
+			{Priority: 0},
+			{Priority: 5, Arrived: old},
+			{Priority: 5, Arrived: old.Add(time.Second)},
+			{Priority: 5},
+			{Priority: 5},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { inOrder(t, claims) })
 	}
+}
+
+// inOrder has claims served by one slot, in the order in which they are given.
+func inOrder(t *testing.T, claims []Claim) {
 	for _, reversed := range []bool{false, true} {
 		d := newDesk(t, slots(1))
 		held := d.start(Claim{})
@@ -234,11 +247,11 @@ func TestOrderOfTurns(t *testing.T) {
 			}
 		}
 		for i, ticket := range tickets {
-			if v := d.l.View(ticket, d.now); v.Place != i+1 {
-				t.Errorf("claim %d: place %d, want %d", i, v.Place, i+1)
+			for j, behind := range tickets[i:] {
+				if v := d.l.View(behind, d.now); v.Place != j+1 {
+					t.Errorf("claim %d: place %d, want %d", i+j, v.Place, j+1)
+				}
 			}
-		}
-		for i, ticket := range tickets {
 			d.end(held, breaker.Alive)
 			held = d.granted(string(rune('0'+i)), ticket).Grant
 		}

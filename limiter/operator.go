@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"time"
-
-	"retryproxy/breaker"
 )
 
 // Hosts lists the gates by name.
@@ -11,6 +9,17 @@ func (l *Limiter) Hosts(now time.Time) []HostView {
 	b := l.lock(now)
 	defer l.unlock()
 	return b.hosts()
+}
+
+// Host is the gate of one host; false: it is not known.
+func (l *Limiter) Host(host string, now time.Time) (HostView, bool) {
+	b := l.lock(now)
+	defer l.unlock()
+	g, ok := b.gates.look(host)
+	if !ok {
+		return HostView{}, false
+	}
+	return b.hostView(g), true
 }
 
 // Limits lists the buckets: global, task types, shops.
@@ -26,7 +35,7 @@ func (l *Limiter) ResetBreaker(host string, now time.Time) bool {
 	defer l.unlock()
 	g, ok := b.gates.look(host)
 	if ok {
-		b.note(g.breaker.Reset(b.now))
+		b.note(g, g.breaker.Reset(b.now))
 		b.touch(g)
 	}
 	return ok
@@ -45,7 +54,7 @@ func (l *Limiter) Closed(host string, now time.Time) bool {
 	b := l.lock(now)
 	defer l.unlock()
 	g, ok := b.gates.look(host)
-	return !ok || g.breaker.State(b.now) == breaker.Closed
+	return !ok || g.closed(b.now)
 }
 
 // Admits says whether a host's breaker lets a call start now, be it as the probe

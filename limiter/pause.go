@@ -54,8 +54,8 @@ func (b *board) pause(host, shop string, until time.Time) {
 
 // retriesOf are the retries of a shop that wait at a gate or for their start.
 func (b *board) retriesOf(g *gate, shop string) (all []*Ticket) {
-	for _, c := range g.cells {
-		if p := c.groups[shop]; p != nil {
+	for p := range g.lanes[laneBacklog].groups() {
+		if p.shop.shop == shop && p.cell != g.lanes[laneBacklog].plain {
 			all = append(all, p.line.members()...)
 		}
 	}

@@ -27,7 +27,7 @@ type world struct {
 }
 
 var worldConfig = Config{
-	MaxInFlight: 3, MaxWait: 20 * time.Second, MaxWaiting: 12,
+	MaxInFlight: 3, RetryShare: 0.3, BacklogShare: 0.1, MaxWait: 20 * time.Second, MaxWaiting: 12,
 	Breaker: breaker.Config{
 		ConsecutiveFailures: 3, FailureRatio: 0.5, MinCalls: 10, Window: 10 * time.Second,
 		Open: time.Second, OpenMax: 4 * time.Second, Probes: 2,
@@ -47,7 +47,7 @@ func (w *world) pick(of ...string) string { return of[w.dice.IntN(len(of))] }
 func (w *world) claim() *Claim {
 	c := &Claim{
 		Host: w.pick("a:80", "b:80"), Shop: w.pick("", "s1", "s2", "s3"), TaskType: w.pick("", "t1", "t2"),
-		Retry: w.dice.IntN(3) > 0, Tunnel: w.dice.IntN(10) == 0, Priority: w.dice.IntN(3), Retries: w.dice.IntN(5),
+		Retry: w.dice.IntN(3) > 0, Late: w.dice.IntN(8) == 0, Tunnel: w.dice.IntN(10) == 0, Priority: w.dice.IntN(3), Retries: w.dice.IntN(5),
 		Arrived: w.now.Add(-time.Duration(w.dice.IntN(5)) * time.Second),
 		MaxWait: time.Duration(w.dice.IntN(30)) * time.Second, FailOpen: w.dice.IntN(5) == 0, ProbeTimeout: 3 * time.Second,
 	}
@@ -226,7 +226,7 @@ func (w *world) check() {
 func (w *world) checkOrder(started []*Ticket) {
 	for _, s := range started {
 		for _, t := range w.waiting {
-			alike := t.gate == s.gate && t.sources == s.sources && t.claim.Retry == s.claim.Retry
+			alike := t.gate == s.gate && t.lane == s.lane && t.claim.Shop == s.claim.Shop && t.sources == s.sources
 			if alike && t.stage == inLine && t.joined.Before(w.now) && earlier(t, s) && !w.mayProbeBefore(s, t) {
 				w.Fatalf("%+v started before %+v", s.claim, t.claim)
 			}

@@ -12,10 +12,10 @@ func (b *board) ask(c *Claim) (Answer, *Ticket) {
 		b.count(c)
 	}
 	if !c.NotBefore.After(b.now) && !b.paused(c) && b.startable(g, c, from) {
-		if g.waiting > 0 || g.breaker.State(b.now) != breaker.Closed {
+		if g.waiting > 0 || !g.closed(b.now) {
 			b.touch(g)
 		}
-		return Answer{Grant: b.start(g, c, from)}, nil
+		return Answer{Grant: b.start(g, c, from, c.lane())}, nil
 	}
 	t := b.ticket(c, g)
 	b.admit(t)
@@ -60,21 +60,31 @@ func (b *board) grant(t *Ticket) {
 		cause = causeTokens
 	}
 	answer := Answer{Cause: cause, AtGate: t.atGate + g.clock(b.now) - t.mark}
+	if g.lanes[laneFresh].size > 0 && g.lanes[laneBacklog].size > 0 {
+		b.charge(g, t.lane)
+	}
+	shop := t.group.shop
 	b.unline(t)
-	answer.Grant = b.start(g, &t.claim, t.sources)
+	if !t.aged {
+		g.lanes[t.lane].served(shop)
+	}
+	answer.Grant = b.start(g, &t.claim, t.sources, t.lane)
 	b.end(t, answer)
 }
 
 // start takes what an attempt needs: slot, breaker's permission, tokens.
-func (b *board) start(g *gate, c *Claim, from sources) Grant {
-	p := place{}
+func (b *board) start(g *gate, c *Claim, from sources, lane int) Grant {
+	p := place{lane: lane, shop: c.Shop, kind: c.TaskType, began: b.now, load: g.busy + 1}
+	if b.config.Adaptive {
+		p.cohort = g.learnt.enrol(p.load, b.limit(g), b.now)
+	}
 	var event *breaker.Event
 	if c.Tunnel {
 		p.pass, event = g.breaker.Dial(b.now)
 	} else {
 		p.pass, event = g.breaker.Start(c.ProbeTimeout, b.now)
 	}
-	b.note(event)
+	b.note(g, event)
 	if c.Retry {
 		p.sources = from
 		for _, k := range from {
@@ -92,8 +102,20 @@ func (b *board) report(g *gate, p *place, r breaker.Result) {
 		return
 	}
 	p.reported = true
-	b.note(g.breaker.Report(p.pass, r, b.now))
-	if g.breaker.State(b.now) != breaker.Closed || len(b.events) > 0 {
+	b.note(g, g.breaker.Report(p.pass, r, p.shop, b.now))
+	b.learn(g, p, r == breaker.Served)
+	if !g.closed(b.now) || len(b.events) > 0 {
+		b.touch(g)
+	}
+}
+
+// learn takes what an attempt says of how much the host can take.
+func (b *board) learn(g *gate, p *place, served bool) {
+	if served {
+		g.pace.add(b.now.Sub(p.began), !g.relief, b.now)
+	}
+	c := &b.config
+	if c.Adaptive && g.learnt.ended(p, served, !g.relief, b.now, c.Breaker.Probes, c.MaxInFlight) {
 		b.touch(g)
 	}
 }

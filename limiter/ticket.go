@@ -15,7 +15,9 @@ type Ticket struct {
 	start time.Time // not before; not in the past when made, with a pause later than the claim's
 	cause string    // of the wait until start
 	alarm alarm     // at start, while planned
-	group *group    // a retry's, while in line
+	lane  int       // while in line
+	group *group    // of the lane
+	aged  bool      // half of max_wait is over: age beats priority
 
 	joined time.Time     // when it got in line
 	mark   time.Duration // the gate's stopped time then
@@ -68,14 +70,31 @@ func (t *Ticket) short(now time.Time) bool {
 	return !t.claim.Deadline.IsZero() && t.claim.Deadline.Sub(now) < t.claim.ProbeTimeout
 }
 
+// byMark is the order in which calls got in line.
+func byMark(x, y *Ticket) bool {
+	if x.mark != y.mark {
+		return x.mark < y.mark
+	}
+	return x.seq < y.seq
+}
+
 // patience is how much longer the ticket may be stopped at its gate.
 func (t *Ticket) patience() time.Duration { return t.claim.MaxWait - t.atGate }
 
-// earlier is the order of turns: effective priority, then the age of the call.
+// earlier is the order of turns: who has waited for long goes first, by age; then
+// the effective priority decides, then the age of the call.
 func earlier(x, y *Ticket) bool {
-	if x.turn != y.turn {
+	switch {
+	case x.aged != y.aged:
+		return x.aged
+	case !x.aged && x.turn != y.turn:
 		return x.turn < y.turn
 	}
+	return older(x, y)
+}
+
+// older is the order of age.
+func older(x, y *Ticket) bool {
 	if c := x.claim.Arrived.Compare(y.claim.Arrived); c != 0 {
 		return c < 0
 	}

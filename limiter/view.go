@@ -21,8 +21,13 @@ type HostView struct {
 	Host     string
 	Breaker  breaker.Status
 	InFlight int
+	Backlog  int // of these, attempts of calls that failed or waited for long before
+	Limit    int // slots at full capacity
+	Capacity int // slots at present: of the probes, of the ramp, or Limit
 	Waiting  int // in line
+	Late     int // of these, in the backlog's lane
 	Planned  int // waiting for their own date
+	Outage   *Outage
 }
 
 // BucketView is a bucket as an operator sees it.
@@ -49,35 +54,53 @@ func (b *board) view(t *Ticket) View {
 	g, cause := t.gate, b.waitsFor(t)
 	switch cause {
 	case causeTokens:
-		at, k := b.tokensAt(t, b.now, (*bucket).plannedBefore)
+		at, k := b.tokensAt(t, b.now, reckoning{planned: (*bucket).plannedBefore, inTurn: true})
 		if k == nil {
 			k = b.global
 		}
-		return View{cause, k.dimension.String(), b.ahead(k, t) + 1, at}
+		return View{cause, k.dimension.String(), b.ahead(k, t, true) + 1, at}
 	case causeBreaker:
 		_, at := g.breaker.Allow(b.now)
-		return View{Cause: cause, Place: b.placeAt(g, t), At: at}
+		return View{Cause: cause, Place: b.placeAt(g, t), At: later(at, b.expects(t))}
 	}
-	return View{Cause: cause, Place: b.placeAt(g, t)}
+	return View{Cause: cause, Place: b.placeAt(g, t), At: b.expects(t)}
 }
 
-// placeAt is a call's place among all in line at a gate, 1 is next.
-func (b *board) placeAt(g *gate, t *Ticket) int {
-	n := g.fresh.rank(t) + 1
-	if q := b.global.lines[g]; q != nil {
-		n += q.rank(t)
+func later(x, y time.Time) time.Time {
+	if y.After(x) {
+		return y
 	}
-	return n
+	return x
 }
+
+// placeAt is a call's place in its lane at a gate, 1 is next.
+func (b *board) placeAt(g *gate, t *Ticket) int { return g.lanes[t.lane].ahead(t) + 1 }
 
 // hosts lists every gate by name.
 func (b *board) hosts() []HostView {
 	var list []HostView
 	for _, g := range b.gates.all() {
-		list = append(list, HostView{g.host, g.breaker.Status(b.now), g.busy, g.waiting, g.planned})
+		list = append(list, b.hostView(g))
 	}
 	slices.SortFunc(list, func(x, y HostView) int { return cmp.Compare(x.Host, y.Host) })
 	return list
+}
+
+func (b *board) hostView(g *gate) HostView {
+	if g.closed(b.now) {
+		b.relieve(g)
+	}
+	v := HostView{
+		Host: g.host, Breaker: g.breaker.Status(b.now), InFlight: g.busy, Backlog: g.held[laneBacklog], Limit: b.limit(g), Capacity: b.capacity(g),
+		Waiting: g.waiting, Late: g.lanes[laneBacklog].size, Planned: g.planned, Outage: b.outage(g),
+	}
+	switch v.Breaker.State {
+	case breaker.Open:
+		v.Capacity = 0
+	case breaker.HalfOpen:
+		v.Capacity = b.config.Breaker.Probes
+	}
+	return v
 }
 
 // limits lists every bucket: global, then task types and shops by name.

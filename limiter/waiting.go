@@ -60,9 +60,9 @@ func (b *board) foresee(t *Ticket) forecast {
 	}
 	at, k := start, (*bucket)(nil)
 	if t.claim.Retry {
-		at, k = b.tokensAt(t, start, (*bucket).plannedBefore)
+		at, k = b.tokensAt(t, start, reckoning{planned: (*bucket).plannedBefore})
 		if at.IsZero() || t.late(at) {
-			at, k = b.tokensAt(t, start, (*bucket).plannedAhead)
+			at, k = b.tokensAt(t, start, reckoning{planned: (*bucket).plannedAhead})
 		}
 	}
 	ok, probe := t.gate.breaker.Allow(start)
@@ -116,12 +116,9 @@ func (b *board) join(t *Ticket) {
 	g.measure(b.blocker(g), b.now)
 	t.stage, t.joined, t.mark = inLine, b.now, g.clock(b.now)
 	t.limit = t.mark + t.patience()
+	t.lane, t.aged = t.claim.lane(), b.ages(t) <= t.mark
 	g.waiting++
-	if t.claim.Retry {
-		b.joinRetry(t)
-	} else {
-		g.fresh.insert(t)
-	}
+	b.inlane(t)
 	if !t.claim.Deadline.IsZero() {
 		g.deadlines.insert(t)
 	}
@@ -133,15 +130,24 @@ func (b *board) join(t *Ticket) {
 	b.touch(g)
 }
 
-func (b *board) joinRetry(t *Ticket) {
-	g, task, shop := t.gate, t.claim.TaskType, t.claim.Shop
-	c := g.cells[task]
-	if c == nil {
-		c = newCell(t.sources[dimTaskType])
-		g.cells[task] = c
+// lane is where a claim stands as it comes.
+func (c *Claim) lane() int {
+	if c.Retry || c.Late {
+		return laneBacklog
 	}
-	t.group = c.group(shop, t.sources[dimShop])
-	t.group.insert(t)
+	return laneFresh
+}
+
+// inlane gives a ticket its place in its lane, and before the tokens it needs.
+func (b *board) inlane(t *Ticket) {
+	g := t.gate
+	g.lanes[t.lane].insert(t)
+	if t.lane == laneFresh {
+		g.newcomers.insert(t)
+	}
+	if !t.aged {
+		g.youth.insert(t)
+	}
 	for _, k := range t.sources {
 		if k == nil {
 			continue
@@ -155,15 +161,28 @@ func (b *board) joinRetry(t *Ticket) {
 	}
 }
 
+// unlane takes a ticket from where inlane put it.
+func (b *board) unlane(t *Ticket) {
+	g := t.gate
+	g.lanes[t.lane].remove(t)
+	if t.lane == laneFresh {
+		g.newcomers.remove(t)
+	}
+	if !t.aged {
+		g.youth.remove(t)
+	}
+	for _, k := range t.sources {
+		if k != nil {
+			b.unqueue(k, g, t)
+		}
+	}
+}
+
 func (b *board) unline(t *Ticket) {
 	g := t.gate
 	t.stage = outside
 	g.waiting--
-	if t.claim.Retry {
-		b.unlineRetry(t)
-	} else {
-		g.fresh.remove(t)
-	}
+	b.unlane(t)
 	if !t.claim.Deadline.IsZero() {
 		g.deadlines.remove(t)
 	}
@@ -171,25 +190,6 @@ func (b *board) unline(t *Ticket) {
 	delete(g.failOpen, t)
 	t.atGate += g.clock(b.now) - t.mark
 	b.touch(g)
-}
-
-func (b *board) unlineRetry(t *Ticket) {
-	g, p := t.gate, t.group
-	p.remove(t)
-	if p.line.size == 0 {
-		delete(p.cell.groups, t.claim.Shop)
-		if p.parked {
-			delete(p.shop.parked, p)
-		}
-	}
-	if len(p.cell.groups) == 0 {
-		delete(g.cells, t.claim.TaskType)
-	}
-	for _, k := range t.sources {
-		if k != nil {
-			b.unqueue(k, g, t)
-		}
-	}
 }
 
 // unqueue takes a ticket out of a bucket's line. A bucket for which nobody

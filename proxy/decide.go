@@ -160,6 +160,8 @@ func BreakerResult(v *classify.Verdict) breaker.Result {
 	switch {
 	case v.HostFault:
 		return breaker.Failed
+	case v.Class == classify.Success:
+		return breaker.Served
 	case v.Alive:
 		return breaker.Alive
 	}

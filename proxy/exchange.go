@@ -276,7 +276,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 func (x *exchange) claimOf(next Decision) limiter.Claim {
 	return limiter.Claim{
 		Host: x.hops[x.hop].host, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
-		Retry: x.retrying(), Retries: x.earlier + len(x.past), Priority: x.policy.Priority, Arrived: x.started,
+		Retry: x.retrying(), Retries: x.earlier + len(x.past), Late: x.resumes || x.atGate >= limiter.LateAfter, Priority: x.policy.Priority, Arrived: x.started,
 		NotBefore: next.At, Cause: next.Cause, Deadline: x.end, MaxWait: x.set.MaxWait - x.atGate,
 		FailOpen: x.policy.OnOpen == "fail", Tunnel: x.mode == "connect",
 		ProbeTimeout: x.policy.ConnectTimeout + x.policy.PerTryTimeout,

@@ -31,7 +31,7 @@ func scenario(t testing.TB, name, text string) *Scenario {
 // simulated runs a scenario; the results are by the names of its runs.
 func simulated(t testing.TB, s *Scenario) map[string]*Result {
 	t.Helper()
-	report, err := Simulate(s, config.Options{})
+	report, err := Simulate(t.Context(), s, config.Options{})
 	if err != nil {
 		t.Fatalf("Simulate(%s) = %v", s.Name, err)
 	}
@@ -97,6 +97,8 @@ func TestSlowStorm(t *testing.T) {
 		goal{"success", ours.Total.Success, 0.995, 1},
 		goal{"amplification", ours.Total.Amplification, 1, 1.05},
 		goal{"recovery, s", float64(ours.Recovery), 0, 0},
+		goal{"recovery with answers within 1 s, s", float64(ours.RecoveryFast), 0, 5},
+		goal{"over capacity for, s", float64(ours.OverloadMS) / 1000, 0, 5},
 	)
 }
 
@@ -104,7 +106,10 @@ func TestFastStorm(t *testing.T) {
 	ours := simulated(t, shipped(t, "storm-fast"))["retryproxy"]
 	hold(t,
 		goal{"success", ours.Total.Success, 0.995, 1},
+		goal{"amplification", ours.Total.Amplification, 1, 1.08},
 		goal{"recovery, s", float64(ours.Recovery), 0, 0},
+		goal{"recovery with answers within 1 s, s", float64(ours.RecoveryFast), 0, 5},
+		goal{"over capacity for, s", float64(ours.OverloadMS) / 1000, 0, 5},
 	)
 }
 
@@ -125,16 +130,24 @@ func TestThunderingHerd(t *testing.T) {
 	)
 }
 
-// Alone, retries use all of the slots.
+// While fresh calls want more than is left, retries have three tenths of the slots;
+// alone they use all of them.
 func TestSaturatedSlots(t *testing.T) {
 	ours := simulated(t, shipped(t, "saturated"))["retryproxy"]
-	sent, retries := 0, 0
-	for _, s := range ours.Seconds[42:60] {
-		sent, retries = sent+s.Upstream, retries+s.Retries
+	share := func(from, to int) (perSecond, retries float64) {
+		sent, again := 0, 0
+		for _, s := range ours.Seconds[from:to] {
+			sent, again = sent+s.Upstream, again+s.Retries
+		}
+		return float64(sent) / float64(to-from), float64(again) / float64(sent)
 	}
+	both, among := share(14, 40)
+	alone, all := share(52, 60)
 	hold(t,
-		goal{"requests per second, 20 slots of 200 ms", float64(sent) / 18, 99, 101},
-		goal{"share of retries", float64(retries) / float64(sent), 1, 1},
+		goal{"requests per second, 20 slots of 200 ms", both, 99, 101},
+		goal{"share of retries beside fresh calls", among, 0.28, 0.3},
+		goal{"requests per second of retries alone", alone, 99, 101},
+		goal{"share of retries alone", all, 1, 1},
 	)
 }
 

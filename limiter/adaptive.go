@@ -1,0 +1,227 @@
+package limiter
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// learnt is the limit of attempts in flight that a host can take, found by additive
+// increase and multiplicative decrease (Chiu and Jain, 1989) on what queueing does to
+// latency, as TCP Vegas (Brakmo and Peterson, 1995) does.
+//
+// The duration of a success is divided by what is usual for its task type when the host
+// has little to do: 1 means that it was not waited for. Judged are cohorts: the next
+// attempts, as many as the limit, that begin while it is nearly used up. All of a cohort
+// are waited for, or the quick ones would speak for the slow ones; its mean is taken with
+// its standard error, so that chance alone does not lower the limit. A decrease after
+// which the ratio falls by less than half of what the decrease promised is taken back,
+// and what was seen is the new usual: the host became slow by itself, and fewer attempts
+// would not help it.
+type learnt struct {
+	now    float64 // the limit; 0: nothing is known yet
+	steady bool    // it was lowered once: it rises in small steps from now on
+	aim    int     // what it was before an outage: up to there it rises quickly
+	cohort cohort
+	usual  map[string]*usual // by task type
+	cut    cut               // the last decrease, until it is judged; zero: none
+}
+
+// usual is how long a success takes when the host has little to do.
+type usual struct {
+	seconds float64
+	n       int
+	at      time.Time // of the last sample
+	fast    float64   // what was usual before the host became slow; 0: it is not slow
+}
+
+// cut is a decrease that has still to show that it helped.
+type cut struct{ from, ratio float64 }
+
+// cohort is attempts that began one after the other.
+type cohort struct {
+	id           uint32 // of the attempts in it
+	since        time.Time
+	began, ended int
+	n            int // of those that ended, the successes
+	sum, squares float64
+}
+
+const (
+	startShare   = 4  // a host begins with a quarter of max_in_flight,
+	startLeast   = 64 // but with so many at least
+	leastCohort  = 5
+	firstUsual   = 10               // the usual duration begins as the mean of so many
+	mostHalved   = 4                // an outage leaves a quarter of the limit at least
+	mostTogether = 60 * time.Second // a cohort that began longer ago is given up
+	stragglers   = 20               // one in so many of a cohort is not waited for
+	usualTime    = 30 * time.Second // time constant of the usual duration
+	usualKinds   = 16               // task types told apart at a host; further ones share one
+	mostUnusual  = 2                // times the usual duration: what counts of a longer one
+	ratioFaster  = 0.9              // of a cohort: below, the usual duration is too long
+	ratioIdle    = 1.04             // up to here the host is not waited for
+	ratioQueued  = 1.08             // from here on it is
+	quick        = 1.5              // increase until the limit was lowered once
+	step         = 20               // additive increase: a twentieth
+)
+
+// limit is the limit within its bounds.
+func (a *learnt) limit(least, most int) int {
+	if a.now == 0 {
+		return min(most, max(least, most/startShare, startLeast))
+	}
+	return min(most, max(least, int(a.now)))
+}
+
+// enrol takes an attempt into the cohort that is being gathered; 0: it belongs to none.
+// load are the attempts in flight, this one included.
+func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
+	c := &a.cohort
+	if load*5 < limit*4 {
+		return 0
+	}
+	if c.began == 0 || now.Sub(c.since) > mostTogether {
+		*c = cohort{id: c.id + 1, since: now}
+	}
+	if c.began >= max(leastCohort, limit) {
+		return 0
+	}
+	c.began++
+	return c.id
+}
+
+// ended takes the end of an attempt. learn: its duration may be a usual one. It reports
+// whether the limit changed.
+func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most int) bool {
+	limit, ratio := a.limit(least, most), 0.0
+	if took := now.Sub(p.began).Seconds(); served && took > 0 {
+		u := a.kind(p.kind)
+		ratio = u.ratio(took)
+		if u.n < firstUsual || learn && p.load*2 <= limit {
+			u.add(took, now)
+		}
+	}
+	c := &a.cohort
+	if p.cohort == 0 || p.cohort != c.id {
+		return false
+	}
+	c.add(ratio)
+	want := max(leastCohort, limit)
+	if c.began < want || (want-c.ended)*stragglers > want {
+		return false
+	}
+	if c.n*2 >= want {
+		a.judge(limit, least, most)
+	}
+	a.cohort = cohort{id: c.id}
+	return a.limit(least, most) != limit
+}
+
+// judge moves the limit by what the cohort says.
+func (a *learnt) judge(limit, least, most int) {
+	mean, deviation := a.cohort.mean()
+	if c := a.cut; c.from > 0 {
+		a.cut = cut{}
+		if helped := (1 + float64(limit)/c.from) / 2; mean > c.ratio*helped {
+			a.now = c.from
+			a.slower(mean)
+			return
+		}
+	}
+	switch {
+	case mean+2*deviation < ratioFaster:
+		a.faster(mean)
+	case mean-2*deviation > ratioQueued:
+		a.cut = cut{float64(limit), mean}
+		a.now = max(float64(least), float64(limit)*max(0.5, 1/(mean-2*deviation)))
+		a.steady, a.aim = true, 0
+	case mean-deviation <= ratioIdle && a.steady && limit >= a.aim:
+		a.now = min(float64(most), float64(limit)+max(1, float64(limit)/step))
+	case mean-deviation <= ratioIdle:
+		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
+	}
+}
+
+// halve follows an outage that the way back from the last one brought about.
+func (a *learnt) halve(least, most int) {
+	a.now, a.steady, a.cut = max(float64(least), float64(a.limit(least, most))/2), true, cut{}
+	a.cohort = cohort{id: a.cohort.id}
+}
+
+// slower makes so many times the usual duration the usual one.
+func (a *learnt) slower(by float64) {
+	for _, u := range a.usual {
+		if u.fast == 0 {
+			u.fast = u.seconds
+		}
+		u.seconds *= by
+	}
+}
+
+// faster is the way back: what was usual before the host became slow is so again. If it
+// is not, that will show.
+func (a *learnt) faster(by float64) {
+	for _, u := range a.usual {
+		if u.seconds *= by; u.fast > 0 {
+			u.seconds = min(u.seconds, u.fast)
+		}
+		u.fast = 0
+	}
+}
+
+// kind is the usual duration of a task type.
+func (a *learnt) kind(name string) *usual {
+	if u := a.usual[name]; u != nil {
+		return u
+	}
+	if a.usual == nil {
+		a.usual = map[string]*usual{}
+	}
+	if len(a.usual) >= usualKinds {
+		name = ""
+	}
+	u := a.usual[name]
+	if u == nil {
+		u = &usual{}
+		a.usual[strings.Clone(name)] = u
+	}
+	return u
+}
+
+// ratio is a duration as a multiple of the usual one.
+func (u *usual) ratio(seconds float64) float64 {
+	if u.n == 0 {
+		return 1
+	}
+	return seconds / u.seconds
+}
+
+// add moves the usual duration towards a new one: the mean of the first ten, then by
+// and by.
+func (u *usual) add(seconds float64, now time.Time) {
+	weight := 1 / float64(min(u.n+1, firstUsual))
+	if u.n >= firstUsual {
+		weight = min(weight, now.Sub(u.at).Seconds()/usualTime.Seconds())
+		seconds = min(seconds, mostUnusual*u.seconds)
+	}
+	u.seconds += (seconds - u.seconds) * weight
+	u.n, u.at = min(u.n+1, firstUsual), now
+}
+
+// add takes the end of one attempt; ratio 0: it was no success.
+func (c *cohort) add(ratio float64) {
+	c.ended++
+	if ratio > 0 {
+		c.n++
+		c.sum += ratio
+		c.squares += ratio * ratio
+	}
+}
+
+// mean is the mean ratio and its standard error.
+func (c *cohort) mean() (mean, deviation float64) {
+	n := float64(c.n)
+	mean = c.sum / n
+	variance := max(0, c.squares/n-mean*mean) * n / (n - 1)
+	return mean, math.Sqrt(variance / n)
+}

@@ -1,0 +1,245 @@
+package limiter
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The lanes of a gate. A call is backlog once an attempt failed, or once it has waited
+// LateAfter at a gate that is below its full capacity.
+const (
+	laneFresh = iota
+	laneBacklog
+	lanes
+)
+
+// LateAfter is for how long a call waits at a gate that is below its full capacity until
+// it is backlog.
+const LateAfter = time.Second
+
+// lane is the calls of one kind in line at a gate. Within it the effective priority
+// decides, then shops take turns, and a shop's calls go by age; who has waited for half
+// of max_wait goes before all others, by age alone.
+type lane struct {
+	plain  *cell            // calls that need no token
+	cells  map[string]*cell // retries, by task type
+	shops  map[turns]*shop  // that have somebody in line
+	rounds map[int]uint64   // of the shop that was served last, by effective priority
+	size   int
+}
+
+// turns are taken by the shops among the calls of one effective priority.
+type turns struct {
+	shop string
+	turn int
+}
+
+// shop is where a shop stands in the rounds of turns.
+type shop struct {
+	turns
+	round  uint64   // in which it is served next
+	groups []*group // that have somebody in line
+}
+
+func newLane() lane {
+	return lane{plain: newCell(nil), cells: map[string]*cell{}, shops: map[turns]*shop{}, rounds: map[int]uint64{}}
+}
+
+// insert puts a call into its place.
+func (l *lane) insert(t *Ticket) {
+	c, bucket := l.plain, (*bucket)(nil)
+	if t.claim.Retry {
+		bucket = t.sources[dimShop]
+		if c = l.cells[t.claim.TaskType]; c == nil {
+			c = newCell(t.sources[dimTaskType])
+			l.cells[t.claim.TaskType] = c
+		}
+	}
+	s := l.shops[t.turns()]
+	if s == nil {
+		s = &shop{turns: t.turns(), round: l.rounds[t.turn]}
+		l.shops[s.turns] = s
+	}
+	t.group = c.group(s, bucket)
+	if t.group.line.size == 0 {
+		s.groups = append(s.groups, t.group)
+	}
+	t.group.insert(t)
+	l.size++
+}
+
+// remove takes a call out. What is empty is forgotten.
+func (l *lane) remove(t *Ticket) {
+	p := t.group
+	p.remove(t)
+	l.size--
+	if p.line.size > 0 {
+		return
+	}
+	p.leave()
+	if len(p.shop.groups) == 0 {
+		delete(l.shops, t.turns())
+	}
+	if p.cell != l.plain && len(p.cell.groups) == 0 {
+		delete(l.cells, t.claim.TaskType)
+	}
+}
+
+// served has the others of a lane take their turns before the shop has another.
+func (l *lane) served(s *shop) {
+	round := max(l.rounds[s.turn], s.round)
+	l.rounds[s.turn] = round
+	for _, p := range s.groups {
+		p.stepOut()
+	}
+	s.round = round + 1
+	for _, p := range s.groups {
+		p.stepIn()
+	}
+}
+
+// first is the call whose turn it is, of those for which every token is there.
+func (l *lane) first(b *board) *Ticket {
+	if l.size == 0 {
+		return nil
+	}
+	best := l.plain.first(b)
+	if len(l.cells) == 0 || !b.has(b.global) {
+		return best.head()
+	}
+	for _, c := range l.cells {
+		if !b.has(c.task) {
+			continue
+		}
+		if p := c.first(b); p != nil && (best == nil || p.before(best)) {
+			best = p
+		}
+	}
+	return best.head()
+}
+
+// startable calls yield with every group that has a call for which every token is there.
+func (l *lane) startable(b *board, yield func(*group)) {
+	for p := range l.plain.heads.all() {
+		yield(p)
+	}
+	if len(l.cells) == 0 || !b.has(b.global) {
+		return
+	}
+	for _, c := range l.cells {
+		if !b.has(c.task) {
+			continue
+		}
+		for p := range c.heads.all() {
+			if b.has(p.bucket) {
+				yield(p)
+			}
+		}
+	}
+}
+
+// ahead is how many calls of the lane are served before one of them, as things stand
+// and if no tokens were missing.
+func (l *lane) ahead(t *Ticket) (n int) {
+	if t.aged || len(l.shops) == 1 {
+		for p := range l.groups() {
+			n += p.line.rank(t)
+		}
+		return n
+	}
+	own := l.shops[t.turns()]
+	round := own.round
+	for _, p := range own.groups {
+		before := p.line.rank(t)
+		n += before
+		round += uint64(before - p.aged())
+	}
+	for _, s := range l.shops {
+		switch {
+		case s == own:
+		case s.turn < t.turn:
+			n += s.size()
+		case s.turn > t.turn:
+			n += s.aged()
+		default:
+			aged := s.aged()
+			n += aged + min(s.size()-aged, s.turnsBefore(round, t))
+		}
+	}
+	return n
+}
+
+// turnsBefore is how many turns a shop has before the one in which t is served: in the
+// same round the older call goes first.
+func (s *shop) turnsBefore(round uint64, t *Ticket) int {
+	if s.round > round {
+		return 0
+	}
+	n := int(round - s.round)
+	if x := s.young(n); x != nil && older(x, t) {
+		n++
+	}
+	return n
+}
+
+func (s *shop) size() (n int) {
+	for _, p := range s.groups {
+		n += p.line.size
+	}
+	return n
+}
+
+func (s *shop) aged() (n int) {
+	for _, p := range s.groups {
+		n += p.aged()
+	}
+	return n
+}
+
+// young is the nth call of a shop that is not aged; nil: there are fewer.
+func (s *shop) young(n int) *Ticket {
+	if len(s.groups) == 1 {
+		p := s.groups[0]
+		return p.line.at(p.aged() + n)
+	}
+	var all []*Ticket
+	for _, p := range s.groups {
+		first := p.aged()
+		for i := first; i <= first+n && i < p.line.size; i++ {
+			all = append(all, p.line.at(i))
+		}
+	}
+	if n >= len(all) {
+		return nil
+	}
+	slices.SortFunc(all, func(x, y *Ticket) int {
+		if older(x, y) {
+			return -1
+		}
+		return 1
+	})
+	return all[n]
+}
+
+// groups are all groups that have somebody in line.
+func (l *lane) groups() func(yield func(*group) bool) {
+	return func(yield func(*group) bool) {
+		for _, s := range l.shops {
+			for _, p := range s.groups {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// youngest stands behind every aged call and before all others.
+var youngest = &Ticket{turn: math.MinInt}
+
+// aged is how many of a group are aged.
+func (p *group) aged() int { return p.line.rank(youngest) }
+
+// turns names the turns in which a ticket is served.
+func (t *Ticket) turns() turns { return turns{t.claim.Shop, t.turn} }
