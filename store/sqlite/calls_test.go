@@ -159,7 +159,7 @@ func TestCallsAreCountedAsTheyAre(t *testing.T) {
 	r.noted(call(1, 0), call(2, 0))
 	r.noted(call(3, 0))
 	counted("at first", 3)
-	err := r.submit(t.Context(), func(w *writer) error {
+	err := r.direct(t.Context(), func(w *writer) error {
 		w.dropBlocks(w.blocks(firstBlocks, 1))
 		return w.exec("no statement")
 	})

@@ -48,7 +48,7 @@ func TestMillion(t *testing.T) {
 func fill(t *testing.T, s *Store, records int) {
 	const together = 5000
 	for from := 0; from < records; from += together {
-		err := s.submit(context.Background(), func(w *writer) error {
+		err := s.direct(context.Background(), func(w *writer) error {
 			for n := from; n < from+together; n++ {
 				c := benchClaim(int64(n))
 				if _, err := w.begin(c, time.Now()); err != nil {
