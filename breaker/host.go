@@ -243,15 +243,16 @@ func (h *Host) fail(shop string, now time.Time) *Event {
 	return &Event{Scope: "shop", Host: h.name, Shop: shop, From: Closed, To: Open, Reason: ReasonOneShop, At: now}
 }
 
-// known says that a shop is blamed already and that the host still answers others. When
-// nobody else succeeds any more its failures count again.
+// known says that a shop is blamed already: of the others somebody succeeded within the
+// window, or they were well when they were heard of last.
 func (h *Host) known(shop string, now time.Time) bool {
 	i := h.blamed.find(shop)
 	if i < 0 {
 		return false
 	}
 	since := now.Add(-h.config.Window)
-	if _, n := h.good.others(shop, h.blamed, since); n > 0 {
+	ok, n := h.good.others(shop, h.blamed, since)
+	if bad, _ := h.bad.others(shop, h.blamed, since); n > 0 || ok.After(bad) {
 		h.blamed[i].at = now
 		return true
 	}

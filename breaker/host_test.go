@@ -211,13 +211,6 @@ func TestDeadShopBesideAnother(t *testing.T) {
 	if h.State(now) != Closed {
 		t.Errorf("%+v, want it known that another is well", h.Status(now))
 	}
-	now = now.Add(config.Window + 1) // nobody else is heard of any more
-	for range 5 {
-		heard(&h, "dead", Failed, now)
-	}
-	if s := h.Status(now); s.State != Open || s.Reach != ReachShop {
-		t.Errorf("%+v, want it cut off for want of a good word", s)
-	}
 }
 
 // Several shops may fail alone, as long as more succeed; where one is lucky and the
@@ -244,6 +237,26 @@ func TestSeveralShopsOrAnOutage(t *testing.T) {
 		if len(h.blamed) > len(h.good) {
 			t.Errorf("%d shops are remembered as blamed", len(h.blamed))
 		}
+	}
+}
+
+// A shop that was found to fail alone goes on to do so while the others are silent; its
+// failures count again once the newest word of the others is one as well.
+func TestBlamedShopFailsOnAlone(t *testing.T) {
+	h := NewHost("h:80", config)
+	heard(&h, "b", Alive, t0)
+	for i := range 100 {
+		heard(&h, "a", Failed, at(time.Duration(i)*time.Second))
+	}
+	if s := h.Status(at(100 * time.Second)); s.State != Closed {
+		t.Fatalf("Status = %+v, want closed", s)
+	}
+	heard(&h, "b", Failed, at(101*time.Second))
+	for range 3 {
+		heard(&h, "a", Failed, at(102*time.Second))
+	}
+	if e := heard(&h, "a", Failed, at(102*time.Second)); e == nil || e.Scope != "host" || e.Reach != ReachShops {
+		t.Errorf("event = %+v, want an outage of several shops", e)
 	}
 }
 
