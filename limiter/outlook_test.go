@@ -194,7 +194,7 @@ func TestOutageOfABusyHostEnds(t *testing.T) {
 	d.end(d.granted("probe", late[0]).Grant, breaker.Alive)
 	for ; d.now.Before(at(40 * time.Second)); d.until(d.now.Add(time.Second)) {
 		d.line(1, Claim{Retry: true, MaxWait: time.Hour})
-		if v := d.l.Hosts(d.now)[0]; (v.Outage == nil) != (d.now.After(at(31 * time.Second))) {
+		if v := d.l.Hosts(d.now)[0]; (v.Outage == nil) != d.now.After(at(31*time.Second)) {
 			t.Fatalf("%v: Outage = %+v, want it over max_wait after the breaker closed", d.now.Sub(t0), v.Outage)
 		}
 	}
