@@ -10,17 +10,18 @@ import (
 // increase and multiplicative decrease (Chiu and Jain, 1989) on what queueing does to
 // latency, as TCP Vegas (Brakmo and Peterson, 1995) does.
 //
-// The duration of a success is divided by what is usual for its task type when the host
-// has little to do: 1 means that it was not waited for. Judged are cohorts: the next
-// attempts, as many as the limit, that begin while it is nearly used up. All of a cohort
-// are waited for, or the quick ones would speak for the slow ones; its mean is taken with
-// its standard error, so that chance alone does not lower the limit. A decrease after
-// which the ratio falls by less than half of what the decrease promised is taken back,
-// and what was seen is the new usual: the host became slow by itself, and fewer attempts
-// would not help it.
+// The duration of a success is compared with what is usual for its task type when the
+// host has little to do, as the logarithm of their ratio: 0 means that it was not waited
+// for. In logarithms a report of ten seconds among queries of five milliseconds weighs
+// little more than a slow query. Judged are cohorts: the next attempts, as many as the
+// limit, that begin while it is nearly used up. All of a cohort are waited for, or the
+// quick ones would speak for the slow ones; its mean is taken with its standard error, so
+// that chance alone does not lower the limit. A decrease after which the ratio falls by
+// less than half of what the decrease promised is taken back, and what was seen is the
+// new usual: the host became slow by itself, and fewer attempts would not help it.
 type learnt struct {
 	now    float64 // the limit; 0: nothing is known yet
-	steady bool    // it was lowered once: it rises in small steps from now on
+	steady int     // it was lowered: it rises in so many small steps from now on
 	aim    int     // what it was before an outage: up to there it rises quickly
 	proven proven
 	cohort cohort
@@ -30,10 +31,12 @@ type learnt struct {
 
 // usual is how long a success takes when the host has little to do.
 type usual struct {
-	seconds float64
-	n       int
-	at      time.Time // of the last sample
-	fast    float64   // what was usual before the host became slow; 0: it is not slow
+	log   float64 // of the seconds
+	begun int     // of the first ones, by which it begins: those that end first are the quick ones
+	n     int
+	at    time.Time // of the last sample
+	slow  bool      // the host became slow by itself
+	fast  float64   // slow: what was usual before
 }
 
 // proven is the most attempts in flight with which the host was well of late.
@@ -64,18 +67,20 @@ const (
 	leastCohort  = 5
 	firstUsual   = 10               // the usual duration begins as the mean of so many
 	mostHalved   = 4                // an outage leaves a quarter of the limit at least
-	mostTogether = 60 * time.Second // a cohort that began longer ago is given up
+	mostTogether = 60 * time.Second // and four usual durations: a cohort that began longer ago is given up
 	stragglers   = 20               // one in so many of a cohort is not waited for
 	usualTime    = 30 * time.Second // time constant of the usual duration
 	usualKinds   = 16               // task types told apart at a host; further ones share one
-	mostUnusual  = 2                // times the usual duration: what counts of a longer one
-	ratioFaster  = 0.9              // of a cohort: below, the usual duration is too long
-	ratioIdle    = 1.04             // up to here the host is not waited for
-	ratioQueued  = 1.08             // from here on it is
+	ratioFaster  = -0.105           // of a cohort, below 0.9: the usual duration is too long
+	ratioIdle    = 0.039            // up to 1.04 the host is not waited for
+	ratioQueued  = 0.077            // from 1.08 on it is
+	sure         = 2.5              // standard errors that are no chance any more
+	mostWell     = 0.7              // twice the usual duration: up to there the host was well
 	leastProven  = 8
 	provenTime   = 5 * time.Minute
-	quick        = 1.5 // increase until the limit was lowered once
+	quick        = 1.5 // increase until the limit was lowered once, and after so many steps without
 	step         = 20  // additive increase: a twentieth
+	steps        = 10
 )
 
 // limit is the limit within its bounds.
@@ -86,6 +91,16 @@ func (a *learnt) limit(least, most int) int {
 	return min(most, max(least, int(a.now)))
 }
 
+// early says that an attempt which begins is one of the first of its kind.
+func (a *learnt) early(kind string) bool {
+	u := a.kind(kind)
+	if u.begun == firstUsual {
+		return false
+	}
+	u.begun++
+	return true
+}
+
 // enrol takes an attempt into the cohort that is being gathered; 0: it belongs to none.
 // load are the attempts in flight, this one included.
 func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
@@ -93,7 +108,7 @@ func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	if load*5 < limit*4 {
 		return 0
 	}
-	if c.began == 0 || now.Sub(c.since) > mostTogether {
+	if c.began == 0 || now.Sub(c.since) > a.together() {
 		*c = cohort{id: c.id + 1, since: now}
 	}
 	if c.began >= max(leastCohort, limit) {
@@ -104,25 +119,38 @@ func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	return c.id
 }
 
+// together is for how long a cohort is waited for: attempts that take long need longer.
+func (a *learnt) together() time.Duration {
+	longest := 0.0
+	for _, u := range a.usual {
+		longest = max(longest, math.Exp(u.log))
+	}
+	return mostTogether + seconds(4*longest)
+}
+
 // ended takes the end of an attempt. learn: its duration may be a usual one. It reports
 // whether the limit changed.
 func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most int) bool {
 	limit, ratio := a.limit(least, most), 0.0
-	if took := now.Sub(p.began).Seconds(); served && took > 0 {
+	took := now.Sub(p.began).Seconds()
+	if served = served && took > 0; served {
 		u := a.kind(p.kind)
-		ratio = u.ratio(took)
-		if u.n < firstUsual || learn && p.load*2 <= limit {
-			u.add(took, now)
+		ratio = u.ratio(math.Log(took))
+		if p.early || u.n >= firstUsual && learn && p.load*2 <= limit {
+			u.add(math.Log(took), now)
 		}
-		if learn && ratio < mostUnusual {
+		if learn && ratio < mostWell {
 			a.proven.note(p.load, now)
 		}
+		served = u.n >= firstUsual
+	} else if p.early {
+		a.kind(p.kind).begun-- // another takes its place
 	}
 	c := &a.cohort
 	if p.cohort == 0 || p.cohort != c.id {
 		return false
 	}
-	c.add(ratio)
+	c.add(ratio, served)
 	want := max(leastCohort, limit)
 	if c.began < want || (want-c.ended)*stragglers > want {
 		return false
@@ -140,20 +168,21 @@ func (a *learnt) judge(limit, least, most int) {
 	load := float64(a.cohort.load) / float64(a.cohort.began)
 	if c := a.cut; c.from > 0 {
 		a.cut = cut{}
-		if promised := c.ratio * load / c.load; mean > (c.ratio+promised)/2 {
+		if helped := math.Log((1 + load/c.load) / 2); mean+deviation > c.ratio+helped {
 			a.now = c.from
-			a.slower(mean)
+			a.slower(max(mean, 0))
 			return
 		}
 	}
-	switch {
-	case mean+2*deviation < ratioFaster:
-		a.faster(mean)
-	case mean-2*deviation > ratioQueued:
+	switch surely := mean - sure*deviation; {
+	case mean+sure*deviation < ratioFaster:
+		a.faster(mean + sure*deviation)
+	case surely > ratioQueued:
 		a.cut = cut{float64(limit), load, mean}
-		a.now = max(float64(least), float64(limit)*max(0.5, 1/(mean-2*deviation)))
-		a.steady, a.aim = true, 0
-	case mean-deviation <= ratioIdle && a.steady && limit >= a.aim:
+		a.now = max(float64(least), float64(limit)*max(0.5, math.Exp(-surely)))
+		a.steady, a.aim = steps, 0
+	case mean-deviation <= ratioIdle && a.steady > 0 && limit >= a.aim:
+		a.steady--
 		a.now = min(float64(most), float64(limit)+max(1, float64(limit)/step))
 	case mean-deviation <= ratioIdle:
 		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
@@ -179,17 +208,17 @@ func (p *proven) note(load int, now time.Time) {
 
 // halve follows an outage that the way back from the last one brought about.
 func (a *learnt) halve(least, most int) {
-	a.now, a.steady, a.cut = max(float64(least), float64(a.limit(least, most))/2), true, cut{}
+	a.now, a.steady, a.cut = max(float64(least), float64(a.limit(least, most))/2), steps, cut{}
 	a.cohort = cohort{id: a.cohort.id}
 }
 
-// slower makes so many times the usual duration the usual one.
+// slower makes a ratio to the usual duration the usual one.
 func (a *learnt) slower(by float64) {
 	for _, u := range a.usual {
-		if u.fast == 0 {
-			u.fast = u.seconds
+		if !u.slow {
+			u.slow, u.fast = true, u.log
 		}
-		u.seconds *= by
+		u.log += by
 	}
 }
 
@@ -197,10 +226,10 @@ func (a *learnt) slower(by float64) {
 // is not, that will show.
 func (a *learnt) faster(by float64) {
 	for _, u := range a.usual {
-		if u.seconds *= by; u.fast > 0 {
-			u.seconds = min(u.seconds, u.fast)
+		if u.log += by; u.slow {
+			u.log = min(u.log, u.fast)
 		}
-		u.fast = 0
+		u.slow = false
 	}
 }
 
@@ -223,30 +252,29 @@ func (a *learnt) kind(name string) *usual {
 	return u
 }
 
-// ratio is a duration as a multiple of the usual one.
-func (u *usual) ratio(seconds float64) float64 {
+// ratio is the logarithm of a duration as a multiple of the usual one.
+func (u *usual) ratio(log float64) float64 {
 	if u.n == 0 {
-		return 1
+		return 0
 	}
-	return seconds / u.seconds
+	return log - u.log
 }
 
 // add moves the usual duration towards a new one: the mean of the first ten, then by
 // and by.
-func (u *usual) add(seconds float64, now time.Time) {
+func (u *usual) add(log float64, now time.Time) {
 	weight := 1 / float64(min(u.n+1, firstUsual))
 	if u.n >= firstUsual {
 		weight = min(weight, now.Sub(u.at).Seconds()/usualTime.Seconds())
-		seconds = min(seconds, mostUnusual*u.seconds)
 	}
-	u.seconds += (seconds - u.seconds) * weight
+	u.log += (log - u.log) * weight
 	u.n, u.at = min(u.n+1, firstUsual), now
 }
 
-// add takes the end of one attempt; ratio 0: it was no success.
-func (c *cohort) add(ratio float64) {
+// add takes the end of one attempt; ratio is that of a success.
+func (c *cohort) add(ratio float64, served bool) {
 	c.ended++
-	if ratio > 0 {
+	if served {
 		c.n++
 		c.sum += ratio
 		c.squares += ratio * ratio

@@ -106,8 +106,9 @@ type pace struct {
 }
 
 const (
-	paceWeight = 1.0 / 16
-	paceTime   = 5 * time.Minute
+	paceWeight  = 1.0 / 16
+	paceTime    = 5 * time.Minute
+	mostUnusual = 2 // times the usual duration: what counts of a longer one
 )
 
 // add takes the duration of a success. calm: there is no outage.

@@ -50,6 +50,7 @@ type place struct {
 	kind     string // task type
 	began    time.Time
 	load     int    // attempts in flight then, it included
+	early    bool   // of the first of its kind
 	cohort   uint32 // by which the limit is judged; 0: none
 	pass     breaker.Pass
 	sources  sources // that gave a token

@@ -76,6 +76,7 @@ func (b *board) grant(t *Ticket) {
 func (b *board) start(g *gate, c *Claim, from sources, lane int) Grant {
 	p := place{lane: lane, shop: c.Shop, kind: c.TaskType, began: b.now, load: g.busy + 1}
 	if b.config.Adaptive {
+		p.early = g.learnt.early(c.TaskType)
 		p.cohort = g.learnt.enrol(p.load, b.limit(g), b.now)
 	}
 	var event *breaker.Event
