@@ -155,9 +155,24 @@ func (f *Facts) LookAhead(c *limiter.Claim, gates *limiter.Limiter, shops *break
 	}
 }
 
+// Span is when an attempt was made within its call.
+type Span struct {
+	Arrived, End time.Time // of the call, and of its deadline
+	Began, Ended time.Time // of the attempt
+}
+
+// cut says that the call's deadline ended an attempt, and that the call had waited for
+// longer before. Whoever leaves a host so little time after a long wait in line must not
+// have it taken for silent: it would be cut off just as it works an outage's backlog off.
+func (s *Span) cut() bool {
+	return !s.Ended.Before(s.End) && s.Ended.Sub(s.Began) < s.Began.Sub(s.Arrived)
+}
+
 // BreakerResult is what a verdict says about the host.
-func BreakerResult(v *classify.Verdict) breaker.Result {
+func BreakerResult(v *classify.Verdict, s *Span) breaker.Result {
 	switch {
+	case v.HostFault && v.Reason == "header_timeout" && s.cut():
+		return breaker.Excluded
 	case v.HostFault:
 		return breaker.Failed
 	case v.Class == classify.Success:
