@@ -203,11 +203,11 @@ func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
 	if f.Moved {
 		return backoff.FastDelay(f.Dice), causeBackoff, false
 	}
-	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && f.Verdict.RetryAfter <= 0 {
-		return backoff.FastDelay(f.Dice), causeBackoff, false
-	}
 	own := p.Backoff.Delay(n, f.dice(n))
 	after := f.Verdict.RetryAfter
+	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && after <= 0 {
+		return min(own, backoff.FastDelay(f.Dice)), causeBackoff, false
+	}
 	if after <= 0 || !p.HonourRetryAfter {
 		return own, causeBackoff, false
 	}
@@ -227,10 +227,10 @@ func (f *Facts) dice(n int) float64 {
 	return f.Dice
 }
 
-// pushback are the statuses by which a server asks for time: no fast retry.
-func pushback(status int) bool {
-	return status == 408 || status == 425 || status == 429 || status == 503
-}
+// pushback are the statuses by which a server asks for time: no fast retry. A 503 is none
+// of them: without Retry-After, at a host that answers others, it is an isolated failure
+// like a 500, and says of itself that repeating it is safe.
+func pushback(status int) bool { return status == 408 || status == 425 || status == 429 }
 
 func stop(reason string) Decision { return Decision{Do: Stop, Reason: reason} }
 

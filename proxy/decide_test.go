@@ -63,7 +63,16 @@ func TestDecide(t *testing.T) {
 		{"switched off", func(f *Facts) { f.Switch = "off" }, Stop, "retries_off", 0},
 		{"shutting down", func(f *Facts) { f.Draining = true }, Stop, "shutting_down", time.Second},
 		{"fast first retry of an isolated failure", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 500 }, Retry, "status_503", 5 * time.Millisecond},
-		{"no fast retry on push-back", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true }, Retry, "status_503", time.Second},
+		{"fast first retry of an isolated 503", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true }, Retry, "status_503", 5 * time.Millisecond},
+		{"never later than the backoff", func(f *Facts) {
+			f.Policy.FirstRetry, f.Policy.Backoff.Base = "fast", time.Millisecond
+			f.Healthy = true
+		}, Retry, "status_503", time.Millisecond},
+		{"no fast retry against Retry-After", func(f *Facts) {
+			f.Policy.FirstRetry = "fast"
+			f.Healthy, f.Verdict.RetryAfter = true, 2*time.Second
+		}, Retry, "status_503", 2 * time.Second},
+		{"no fast retry on push-back", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 429 }, Retry, "status_503", time.Second},
 		{"no fast retry on a failing host", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Status = 500 }, Retry, "status_503", time.Second},
 		{"no fast second retry", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 500; f.Retries = 1 }, Retry, "status_503", 2 * time.Second},
 	}
