@@ -14,11 +14,14 @@ import (
 // host has little to do, as the logarithm of their ratio: 0 means that it was not waited
 // for. In logarithms a report of ten seconds among queries of five milliseconds weighs
 // little more than a slow query. Judged are cohorts: the next attempts, as many as the
-// limit, that begin while it is nearly used up. All of a cohort are waited for, or the
-// quick ones would speak for the slow ones; its mean is taken with its standard error, so
-// that chance alone does not lower the limit. A decrease after which the ratio falls by
-// less than half of what the decrease promised is taken back, and what was seen is the
-// new usual: the host became slow by itself, and fewer attempts would not help it.
+// limit, that begin while it is nearly used up. A cohort lowers the limit only if there was
+// no room for a while: a burst, or a halt of our own machine, uses the limit up for a moment
+// and says nothing of the host. All of a cohort are waited for, or the quick ones would
+// speak for the slow ones; its mean is taken with its standard error, so that chance alone
+// does not lower the limit. The mean tells how many attempts wait at the host, of which a
+// few are tolerated, as in Vegas. A decrease after which the ratio falls by less than half
+// of what the decrease promised is taken back, and what was seen is the new usual: the host
+// became slow by itself, and fewer attempts would not help.
 type learnt struct {
 	now    float64 // the limit; 0: nothing is known yet
 	steady int     // it was lowered: it rises in so many small steps from now on
@@ -56,8 +59,9 @@ type cohort struct {
 	id           uint32 // of the attempts in it
 	since        time.Time
 	began, ended int
-	load         int // attempts in flight as each of them began, together
-	n            int // of those that ended, the successes
+	room         bool // the limit was far from used up in between
+	load         int  // attempts in flight as each of them began, together
+	n            int  // of those that ended, the successes
 	sum, squares float64
 }
 
@@ -65,17 +69,21 @@ const (
 	startShare   = 4  // a host begins with a quarter of max_in_flight,
 	startLeast   = 64 // but with so many at least
 	leastCohort  = 5
-	firstUsual   = 10               // the usual duration begins as the mean of so many
-	mostHalved   = 4                // an outage leaves a quarter of the limit at least
-	mostTogether = 60 * time.Second // and four usual durations: a cohort that began longer ago is given up
-	stragglers   = 20               // one in so many of a cohort is not waited for
-	usualTime    = 30 * time.Second // time constant of the usual duration
-	usualKinds   = 16               // task types told apart at a host; further ones share one
-	ratioFaster  = -0.105           // of a cohort, below 0.9: the usual duration is too long
-	ratioIdle    = 0.039            // up to 1.04 the host is not waited for
-	ratioQueued  = 0.077            // from 1.08 on it is
-	sure         = 2.5              // standard errors that are no chance any more
-	mostWell     = 0.7              // twice the usual duration: up to there the host was well
+	firstUsual   = 10                     // the usual duration begins as the mean of so many
+	mostHalved   = 4                      // an outage leaves a quarter of the limit at least
+	mostTogether = 60 * time.Second       // and four usual durations: a cohort that began longer ago is given up
+	together     = 250 * time.Millisecond // a cohort gathers for so long at least
+	stragglers   = 20                     // one in so many of a cohort is not waited for
+	usualTime    = 30 * time.Second       // time constant of the usual duration
+	usualKinds   = 16                     // task types told apart at a host; further ones share one
+	ratioFaster  = -0.105                 // of a cohort, below 0.9: the usual duration is too long
+	sure         = 2.5                    // standard errors that are no chance any more
+	mostWell     = 0.7                    // twice the usual duration: up to there the host was well
+	shortest     = 0.01                   // seconds: below, the host's time cannot be told from ours
+	atOnce       = 0.1                    // seconds: what few attempts take one after the other at most
+	fewQueued    = 2                      // attempts that may wait at the host: that is no queue yet,
+	shareQueued  = 0.06                   // or such a part of the limit if that is more,
+	mostQueued   = 0.25                   // but no more than this part of it
 	leastProven  = 8
 	provenTime   = 5 * time.Minute
 	quick        = 1.5 // increase until the limit was lowered once, and after so many steps without
@@ -106,12 +114,13 @@ func (a *learnt) early(kind string) bool {
 func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	c := &a.cohort
 	if load*5 < limit*4 {
+		c.room = c.room || load*2 < limit && !c.full(limit, now)
 		return 0
 	}
-	if c.began == 0 || now.Sub(c.since) > a.together() {
+	if c.began == 0 || now.Sub(c.since) > mostTogether && now.Sub(c.since) > mostTogether+seconds(4*a.longest()) {
 		*c = cohort{id: c.id + 1, since: now}
 	}
-	if c.began >= max(leastCohort, limit) {
+	if c.full(limit, now) {
 		return 0
 	}
 	c.began++
@@ -119,13 +128,14 @@ func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	return c.id
 }
 
-// together is for how long a cohort is waited for: attempts that take long need longer.
-func (a *learnt) together() time.Duration {
-	longest := 0.0
+// longest is the longest usual duration in seconds.
+func (a *learnt) longest() (seconds float64) {
 	for _, u := range a.usual {
-		longest = max(longest, math.Exp(u.log))
+		if u.n > 0 {
+			seconds = max(seconds, math.Exp(u.log))
+		}
 	}
-	return mostTogether + seconds(4*longest)
+	return seconds
 }
 
 // ended takes the end of an attempt. learn: its duration may be a usual one. It reports
@@ -151,11 +161,10 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 		return false
 	}
 	c.add(ratio, served)
-	want := max(leastCohort, limit)
-	if c.began < want || (want-c.ended)*stragglers > want {
+	if !c.full(limit, now) || (c.began-c.ended)*stragglers > c.began {
 		return false
 	}
-	if c.n*2 >= want {
+	if c.n*2 >= c.began {
 		a.judge(limit, least, most)
 	}
 	a.cohort = cohort{id: c.id}
@@ -166,28 +175,35 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 func (a *learnt) judge(limit, least, most int) {
 	mean, deviation := a.cohort.mean()
 	load := float64(a.cohort.load) / float64(a.cohort.began)
-	if c := a.cut; c.from > 0 {
-		a.cut = cut{}
-		if helped := math.Log((1 + load/c.load) / 2); mean+deviation > c.ratio+helped {
-			a.now = c.from
-			a.slower(max(mean, 0))
-			return
-		}
+	c := a.cut
+	a.cut = cut{}
+	if c.from > 0 && !a.cohort.room && mean > c.ratio+math.Log((1+load/c.load)/2) {
+		a.now = c.from
+		a.slower(max(mean, 0))
+		return
 	}
+	few := min(max(fewQueued, shareQueued*float64(limit)), mostQueued*float64(limit))
+	queued := func(ratio float64) float64 { return float64(limit) * (1 - math.Exp(-max(ratio, 0))) }
 	switch surely := mean - sure*deviation; {
 	case mean+sure*deviation < ratioFaster:
 		a.faster(mean + sure*deviation)
-	case surely > ratioQueued:
+	case a.cohort.room && queued(mean-deviation) > few:
+	case queued(surely) > 2*few:
 		a.cut = cut{float64(limit), load, mean}
-		a.now = max(float64(least), float64(limit)*max(0.5, math.Exp(-surely)))
+		a.now = max(float64(least), min(a.small(), float64(limit)), float64(limit)*max(0.5, math.Exp(-surely)))
 		a.steady, a.aim = steps, 0
-	case mean-deviation <= ratioIdle && a.steady > 0 && limit >= a.aim:
+	case queued(mean-deviation/2) > few:
+	case a.steady > 0 && limit >= a.aim:
 		a.steady--
 		a.now = min(float64(most), float64(limit)+max(1, float64(limit)/step))
-	case mean-deviation <= ratioIdle:
+	default:
 		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
 	}
 }
+
+// small is so many attempts that a host which takes one after the other has done them
+// in a tenth of a second: no less is worth waiting for, whatever a host's answers say.
+func (a *learnt) small() float64 { return atOnce / max(shortest, a.longest()) }
 
 // begin follows the begin of an outage: the host gets a little more than what it was
 // well with, until it shows that it can take what it had.
@@ -257,7 +273,7 @@ func (u *usual) ratio(log float64) float64 {
 	if u.n == 0 {
 		return 0
 	}
-	return log - u.log
+	return max(log, math.Log(shortest)) - max(u.log, math.Log(shortest))
 }
 
 // add moves the usual duration towards a new one: the mean of the first ten, then by
@@ -269,6 +285,11 @@ func (u *usual) add(log float64, now time.Time) {
 	}
 	u.log += (log - u.log) * weight
 	u.n, u.at = min(u.n+1, firstUsual), now
+}
+
+// full says that no more attempts are needed to judge a limit.
+func (c *cohort) full(limit int, now time.Time) bool {
+	return c.began >= max(leastCohort, limit) && now.Sub(c.since) >= together
 }
 
 // add takes the end of one attempt; ratio is that of a success.

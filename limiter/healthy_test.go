@@ -169,7 +169,7 @@ func TestHealthyHostsAreNotStrangled(t *testing.T) {
 			}
 			return jitter(s, 50*ms)
 		}, nil},
-		{"many, by the size of the body", 10 * time.Minute, steadily(200), func(s *spa, _ time.Duration) time.Duration {
+		{"many, by the size of the body", 20 * time.Minute, steadily(200), func(s *spa, _ time.Duration) time.Duration {
 			return time.Duration(float64(500*ms) * math.Exp(1.5*s.dice.NormFloat64()))
 		}, nil},
 		{"reports at night", 8 * time.Minute, steadily(100), func(s *spa, d time.Duration) time.Duration {
