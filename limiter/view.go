@@ -87,9 +87,6 @@ func (b *board) hosts() []HostView {
 }
 
 func (b *board) hostView(g *gate) HostView {
-	if g.closed(b.now) {
-		b.relieve(g)
-	}
 	v := HostView{
 		Host: g.host, Breaker: g.breaker.Status(b.now), InFlight: g.busy, Backlog: g.held[laneBacklog], Limit: b.limit(g), Capacity: b.capacity(g),
 		Waiting: g.waiting, Late: g.lanes[laneBacklog].size, Planned: g.planned, Outage: b.outage(g),

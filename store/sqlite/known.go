@@ -15,7 +15,7 @@ const (
 	leastKnown   = 1 << 16 // keys
 	bitsEach     = 10      // of a filter that is full: of 80 new keys one is looked for
 	knownBits    = 4
-	learntAtOnce = 1000
+	learntAtOnce = 200
 
 	selectKeys = "SELECT tenant, key FROM records WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?"
 )
