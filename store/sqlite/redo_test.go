@@ -223,6 +223,8 @@ func TestCrashAtAnyStep(t *testing.T) {
 					r.onWriter(func(w *writer) { w.carryOver() }) // and the rest fails
 				case 2:
 					r.swept(start)
+				case 6:
+					r.failing() // what is synced next
 				case 3:
 					r.Close()
 					r = &rig{t, opened(t, c)}
