@@ -21,11 +21,8 @@ func TestRamp(t *testing.T) {
 	d.fail(host)
 	d.until(at(2 * time.Second))
 	d.end(d.start(Claim{}), breaker.Alive) // closes it
-	var line []*Ticket
 	for range 200 {
-		if _, ticket := d.l.Ask(d.claim(Claim{}), d.now); ticket != nil {
-			line = append(line, ticket)
-		}
+		d.l.Ask(d.claim(Claim{}), d.now)
 	}
 	for _, step := range []struct {
 		after time.Duration
@@ -100,7 +97,6 @@ type platform struct {
 	busy  []time.Time // when each server is free
 	ends  []ending
 	line  []*Ticket
-	most  int
 	count int
 }
 

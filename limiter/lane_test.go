@@ -261,11 +261,11 @@ func TestPlacesAreTrue(t *testing.T) {
 			if dice.IntN(4) == 0 && len(line) < 60 && f.now.Before(at(5*time.Second)) {
 				add(3)
 			}
-			next := slices.IndexFunc(line, func(x *Ticket) bool { return f.l.View(x, f.now).Place == 1 })
 			f.checkPlaces([][]*Ticket{line})
 			f.until(f.now.Add(50 * time.Millisecond))
 			line = slices.DeleteFunc(line, func(x *Ticket) bool { return !f.waits(x) && x.Answer().Refused != "" })
-			if next = slices.IndexFunc(line, func(x *Ticket) bool { return f.l.View(x, f.now).Place == 1 }); next < 0 {
+			next := slices.IndexFunc(line, func(x *Ticket) bool { return f.l.View(x, f.now).Place == 1 })
+			if next < 0 {
 				break
 			}
 			want := line[next]
