@@ -156,3 +156,40 @@ func BenchmarkBreakerCloses(b *testing.B) {
 		l.ResetBreaker("u0.test:80", t0)
 	}
 }
+
+// BenchmarkLookAt5000 is what a scrape of the metrics costs while 5,000 calls of 50
+// shops wait at one gate.
+func BenchmarkLookAt5000(b *testing.B) {
+	c := config
+	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 10_000
+	l := New(c, nil)
+	for i := range 5001 {
+		l.Ask(&Claim{Host: "u1.test:80", Shop: fmt.Sprint(i % 50), Retry: i%2 == 1, MaxWait: time.Hour}, t0)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if l.Waiting(t0)["gate"] != 5000 || l.Hosts(t0)[0].Waiting != 5000 {
+			b.Fatal("they do not wait")
+		}
+		l.Short(t0)
+	}
+}
+
+// BenchmarkViewOf5000 is what the list of these calls costs, each.
+func BenchmarkViewOf5000(b *testing.B) {
+	c := config
+	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 10_000
+	l := New(c, nil)
+	var all []*Ticket
+	for i := range 5001 {
+		if _, t := l.Ask(&Claim{Host: "u1.test:80", Shop: fmt.Sprint(i % 50), Retry: i%2 == 1, MaxWait: time.Hour}, t0); t != nil {
+			all = append(all, t)
+		}
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if l.View(all[n%len(all)], t0).Place == 0 {
+			b.Fatal("it has no place")
+		}
+	}
+}
