@@ -275,7 +275,7 @@ func (a *app) hooks() proxy.Hooks {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
@@ -332,18 +332,10 @@ func (a *app) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Records: a.store.Stats, HistoryDropped: a.dropped(),
 		Waiting: a.proxy.Waiting,
-		InFlight: func() map[string]int {
-			out := map[string]int{}
-			for _, h := range a.limiter.Hosts(time.Now()) {
-				out[h.Host] = h.InFlight
-			}
-			return out
-		},
+		Short:   func() map[string]int { return a.limiter.Short(time.Now()) },
+		Gates:   func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
 		Breakers: func() []telemetry.Breaker {
 			var out []telemetry.Breaker
-			for _, h := range a.limiter.Hosts(time.Now()) {
-				out = append(out, telemetry.Breaker{Scope: "host", Host: h.Host, State: h.Breaker.State})
-			}
 			for _, s := range a.shops.Tripped() {
 				out = append(out, telemetry.Breaker{Scope: "shop", Host: s.Host, State: breaker.Open})
 			}

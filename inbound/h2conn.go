@@ -157,7 +157,14 @@ func (h *h2conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t := newH2Stream(h, w, r)
 	go t.run()
-	<-t.over
+	select {
+	case <-r.Context().Done():
+		if !t.answered.Load() {
+			t.leftAt.Store(time.Now().UnixNano())
+		}
+		<-t.over
+	case <-t.over:
+	}
 	if t.broken {
 		panic(http.ErrAbortHandler) // net/http resets the stream
 	}

@@ -34,6 +34,7 @@ type h2stream struct {
 	reading  atomic.Bool // Read was called
 	stopped  atomic.Bool
 	answered atomic.Bool
+	leftAt   atomic.Int64  // when the client was found gone before that, Unix nanoseconds; 0: it was not
 	broken   bool          // the stream is to be reset; set before over is closed
 	over     chan struct{} // closed when w is used no more
 	ending   sync.Once
@@ -143,6 +144,8 @@ func (t *h2stream) trailers() message.Fields {
 }
 
 func (t *h2stream) watchClient() {}
+
+func (t *h2stream) left() time.Time { return moment(&t.leftAt) }
 
 func (t *h2stream) acceptConnect(message.Fields) (*Stream, error) { return nil, ErrShared }
 
