@@ -279,52 +279,13 @@ func (a *app) hooks() proxy.Hooks {
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
+			a.givesUp(s)
 			a.observer.Call(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
 			a.note(s)
 		},
 	}
-}
-
-// breakerEvent tells of a state change, and lets a recovered host's shops go.
-func (a *app) breakerEvent(e breaker.Event) {
-	switch {
-	case e.Reason == breaker.ReasonOneShop:
-		trip := a.shops.Trip(e.Shop, e.Host, e.Reason, e.At)
-		if trip == nil {
-			return // it is known already
-		}
-		e = *trip
-	case e.From == e.To:
-		a.log.Info("what the outage left is worked off", "host", e.Host)
-		return
-	}
-	a.logBreaker(&e)
-	a.alertBreaker(&e)
-	if e.Scope == "host" && e.To == breaker.Closed {
-		a.proxy.Recovered(e.Host)
-		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
-			a.breakerEvent(*shop)
-		}
-	}
-}
-
-// logBreaker tells of a state change and, of a host, what it means for those who wait.
-func (a *app) logBreaker(e *breaker.Event) {
-	line := a.log.With("scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
-	if e.Scope != "host" {
-		line.Warn("breaker")
-		return
-	}
-	g, _ := a.limiter.Host(e.Host, e.At)
-	if o := g.Outage; o != nil {
-		line = line.With("outage_since", o.Since, "reach", o.Reach)
-		if !o.Release.IsZero() {
-			line = line.With("expected_release", o.Release)
-		}
-	}
-	line.Warn("breaker", "waiting", g.Waiting, "planned", g.Planned)
 }
 
 // sources are what the metrics ask at each scrape.
