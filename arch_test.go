@@ -37,6 +37,7 @@ var layers = map[string]layer{
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
 	"report":      {level: 1},
+	"patience":    {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency", "journal"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http

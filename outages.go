@@ -4,6 +4,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/limiter"
+	"retryproxy/patience"
 )
 
 // breakerEvent tells of a state change, and lets a recovered host's shops go.
@@ -69,6 +70,20 @@ func shopOrExit(e *breaker.Event) string {
 		return "a probe goes through the egress proxy"
 	}
 	return "the egress proxy works again"
+}
+
+// hangsUp counts how long the client of a call had patience. Where most of those that
+// wait leave, a deadline promises time that nobody has.
+func (a *app) hangsUp(s *attempt.Summary) {
+	ours := s.Mode == "local" || s.Mode == "connect" || s.Origin != "" || s.Result == "rejected" && s.Left == 0
+	if ours {
+		return
+	}
+	v, most := a.hangups.Count(patience.Call{Kind: s.Labels.TaskType, Waited: len(s.Waits) > 0, Left: s.Left, Deadline: s.Deadline})
+	if most {
+		a.log.Warn("most clients of a kind hang up while their calls wait: a shorter deadline, or X-Request-Timeout, tells them in time",
+			"task_type", v.Kind, "waited", v.Waited, "left", v.WaitedLeft, "p50", v.P50.String(), "p90", v.P90.String(), "deadline", v.Deadline.String())
+	}
 }
 
 // givesUp counts a call that ended without a success against an outage of its host.

@@ -24,6 +24,7 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/patience"
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
@@ -66,6 +67,7 @@ type app struct {
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
+	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
 	history  *journal.Recorder // nil: the store keeps none
@@ -124,6 +126,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
+	a.hangups = patience.New()
 	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
@@ -280,6 +283,7 @@ func (a *app) hooks() proxy.Hooks {
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			a.givesUp(s)
+			a.hangsUp(s)
 			a.observer.Call(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)

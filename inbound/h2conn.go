@@ -157,14 +157,7 @@ func (h *h2conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t := newH2Stream(h, w, r)
 	go t.run()
-	select {
-	case <-r.Context().Done():
-		if !t.answered.Load() {
-			t.leftAt.Store(time.Now().UnixNano())
-		}
-		<-t.over
-	case <-t.over:
-	}
+	<-t.over
 	if t.broken {
 		panic(http.ErrAbortHandler) // net/http resets the stream
 	}

@@ -46,7 +46,7 @@ func newH2Stream(h *h2conn, w http.ResponseWriter, r *http.Request) *h2stream {
 	k := h.conn
 	t := &h2stream{h2: h, w: w, r: r, over: make(chan struct{})}
 	t.ctx, t.end = context.WithCancel(k.ctx)
-	t.detach = context.AfterFunc(r.Context(), t.end)
+	t.detach = context.AfterFunc(r.Context(), t.lost)
 	t.call = Call{Client: k.client, Listener: k.on, Tunnel: k.tunnel, Received: time.Now(), KeepAlive: true, via: t}
 	fault := fillCall(&t.call, r)
 	if refusal := k.refusal(); refusal != nil {
@@ -59,6 +59,14 @@ func newH2Stream(h *h2conn, w http.ResponseWriter, r *http.Request) *h2stream {
 		t.readEnd = io.EOF
 	}
 	return t
+}
+
+// lost ends the call of a client that is gone.
+func (t *h2stream) lost() {
+	if !t.answered.Load() {
+		t.leftAt.Store(time.Now().UnixNano())
+	}
+	t.end()
 }
 
 // run runs the handler; a panic resets the stream.
