@@ -65,9 +65,10 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
-	"bench/process": {level: 2},             // of the two programs below
+	"bench/process": {level: 2},             // of the programs below
 	"bench/https":   {level: 5, http: true}, // a program of its own
 	"bench/durable": {level: 5},             // likewise
+	"bench/idle":    {level: 5, http: true}, // likewise
 
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
