@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/limiter"
@@ -17,7 +19,7 @@ func (a *app) breakerEvent(e breaker.Event) {
 		}
 		e = *trip
 	case e.From == e.To:
-		a.log.Info("what the outage left is worked off", "host", e.Host, "outage_since", e.Outage, "took", e.At.Sub(e.Outage).String(), "waited_most", e.Waited, "gave_up", e.GaveUp)
+		a.log.Info("what the outage left is worked off", "host", e.Host, "outage_since", e.Outage, "took", lasted(&e), "waited_most", e.Waited, "gave_up", e.GaveUp)
 		return
 	}
 	var host limiter.HostView // zero for shops and exits
@@ -37,8 +39,11 @@ func (a *app) breakerEvent(e breaker.Event) {
 // logBreaker tells of a state change: of a host what begins and what is over, with what
 // it means for those who wait. Probes in between are for those who debug.
 func (a *app) logBreaker(e *breaker.Event, host *limiter.HostView) {
-	line := a.log.With("scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
+	line := a.log.With("scope", e.Scope, "host", e.Host, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
 	if e.Scope != "host" {
+		if e.Shop != "" {
+			line = line.With("shop", e.Shop)
+		}
 		line.Warn("breaker", "what", shopOrExit(e))
 		return
 	}
@@ -50,12 +55,15 @@ func (a *app) logBreaker(e *breaker.Event, host *limiter.HostView) {
 		line.Warn("breaker", "what", "the host is cut off, calls wait for its probes", "reach", e.Reach.String(), "outage_since", e.Outage,
 			"next_probe", e.Until, "waiting", host.Waiting, "planned", host.Planned)
 	case e.To:
-		line.Info("breaker", "what", "the host answers again", "outage_since", e.Outage, "lasted", e.At.Sub(e.Outage).String(),
+		line.Info("breaker", "what", "the host answers again", "outage_since", e.Outage, "lasted", lasted(e),
 			"waiting", host.Waiting, "planned", host.Planned, "waited_most", e.Waited, "gave_up", e.GaveUp)
 	default:
 		line.Debug("breaker", "waiting", host.Waiting, "planned", host.Planned)
 	}
 }
+
+// lasted is how long an outage lasted.
+func lasted(e *breaker.Event) string { return e.At.Sub(e.Outage).Round(time.Millisecond).String() }
 
 // shopOrExit says in a sentence what a change of a breaker of these means.
 func shopOrExit(e *breaker.Event) string {
