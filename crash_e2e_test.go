@@ -44,6 +44,7 @@ retry_policies:
 const (
 	crashClients  = 8
 	crashBound    = 30 * time.Second       // from the last start to the last final answer
+	crashAsync    = 50                     // so often a client asks not to wait for its answer
 	crashPatience = 300 * time.Millisecond // for a moment to kill at
 )
 
@@ -547,7 +548,7 @@ func (l *buyers) send(ctx context.Context, o *order) (answered, error) {
 		return answered{}, err
 	}
 	req.Header.Set("X-Idempotency-Key", o.key)
-	if o.prefer != "" {
+	if o.prefer != "" && o.asked < crashAsync { // each repeat of a refused order is a new run, which may be acknowledged as well
 		req.Header.Set("Prefer", o.prefer)
 	}
 	return l.do(o, req)

@@ -76,7 +76,7 @@ func TestE2ESealedHistory(t *testing.T) {
 		if strings.Contains(p.stderr.String(), "hush") || strings.Contains(p.stderr.String(), strings.TrimSpace(old[4:])) {
 			t.Errorf("the log tells a secret: %s", p.stderr)
 		}
-		for _, name := range []string{"retryproxy.db", "retryproxy.db-wal"} {
+		for _, name := range []string{"retryproxy.db", "retryproxy.db-wal", "retryproxy.db.redo1", "retryproxy.db.redo2"} {
 			if text, _ := os.ReadFile(filepath.Join(data, name)); bytes.Contains(text, []byte("hush")) {
 				t.Errorf("%s holds what is secret", name)
 			}

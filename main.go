@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, env environment) int {
 		args = append([]string{"serve"}, args...) // flags alone are those of serve
 	}
 	return cli.Run(args, cli.Env{
-		Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
+		Life: ctx, Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
 		Version: version, Defaults: defaultConfig, Scenarios: scenarios,
 		Check:   mayRun,
 		Doctor:  examine,

@@ -209,7 +209,7 @@ func TestSealedStore(t *testing.T) {
 			return r.post("http://u1.test/?token=hush-query", `{"order":"hush-order-5"}`, keyed, "Authorization: Bearer hush-token")
 		})
 		rest(time.Second)
-		for _, file := range []string{"retryproxy.db", "retryproxy.db-wal"} {
+		for _, file := range []string{"retryproxy.db", "retryproxy.db-wal", "retryproxy.db.redo1"} {
 			text, err := os.ReadFile(filepath.Join(dir, file))
 			if err != nil || bytes.Contains(text, []byte("hush")) {
 				t.Errorf("%s: %v, or it holds what is secret", file, err)

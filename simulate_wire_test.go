@@ -115,7 +115,7 @@ func courseOfSimulation(t *testing.T, conf, script string) course {
 		t.Fatal(err)
 	}
 	s.Against([]string{file})
-	report, err := simulate.Simulate(s, config.Options{})
+	report, err := simulate.Simulate(t.Context(), s, config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

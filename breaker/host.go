@@ -254,14 +254,14 @@ func (h *Host) verdict(now time.Time) string {
 	return ""
 }
 
-// alone says that only this shop fails: of the others the newest word, as far as the
-// window looks back, is a success.
+// alone says that only this shop fails: of the others the newest word is a success, and
+// not older than the window, unless the shop was found to be alone before.
 func (h *Host) alone(shop string, now time.Time) bool {
 	if shop == "" {
 		return false
 	}
 	ok, bad := h.good.other(shop), h.bad.other(shop)
-	return ok.After(bad) && now.Sub(ok) <= h.config.Window
+	return ok.After(bad) && (h.blamed == shop || now.Sub(ok) <= h.config.Window)
 }
 
 // whom says whose failures opened the breaker.

@@ -176,6 +176,22 @@ func TestOneShopIsBlamedOnce(t *testing.T) {
 	}
 }
 
+// A shop that was found to fail alone goes on to do so while the others are silent; the
+// first of them that fails as well makes it an outage.
+func TestBlamedShopFailsOnAlone(t *testing.T) {
+	h := NewHost("h:80", config)
+	heard(&h, "b", Alive, t0)
+	for i := range 100 {
+		heard(&h, "a", Failed, at(time.Duration(i)*time.Second))
+	}
+	if s := h.Status(at(100 * time.Second)); s.State != Closed {
+		t.Fatalf("Status = %+v, want closed", s)
+	}
+	if e := heard(&h, "b", Failed, at(101*time.Second)); e == nil || e.Scope != "host" || e.Reach != ReachShops {
+		t.Errorf("event = %+v, want an outage of several shops", e)
+	}
+}
+
 // An outage begins when the host was cut off first, not with its last probe.
 func TestOutageBeginsOnce(t *testing.T) {
 	h := opened(t, config)

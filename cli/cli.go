@@ -5,6 +5,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,10 +32,11 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
-	Version        string // set by -ldflags; empty: the build info's
-	Defaults       []byte // the built-in configuration
-	Scenarios      fs.FS  // of simulate that come with the program: NAME.yaml
-	standIn        string // see config.Options
+	Version        string          // set by -ldflags; empty: the build info's
+	Defaults       []byte          // the built-in configuration
+	Life           context.Context // ends when the command is to stop
+	Scenarios      fs.FS           // of simulate that come with the program: NAME.yaml
+	standIn        string          // see config.Options
 
 	// Check says why serve would refuse to run a valid configuration here. May be nil.
 	Check func(c *config.Config) error

@@ -30,7 +30,7 @@ func typed(t *testing.T, change func(*Env), args ...string) (code int, stdout, s
 	t.Helper()
 	var out, problems bytes.Buffer
 	env := Env{
-		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems,
+		Life: t.Context(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems,
 		Getenv: func(string) string { return "" }, Defaults: defaults(t), Version: "v1.2.3",
 	}
 	if change != nil {

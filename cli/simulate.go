@@ -72,8 +72,11 @@ func (e Env) simulate(scenario string, files []string, seed int) (*simulate.Repo
 		}
 		return standIn
 	}}
-	report, err := simulate.Simulate(s, opt)
-	if err != nil {
+	report, err := simulate.Simulate(e.Life, s, opt)
+	switch {
+	case e.Life.Err() != nil:
+		return nil, errors.New("simulate: interrupted")
+	case err != nil:
 		return nil, &usageError{err}
 	}
 	return report, nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -56,6 +57,18 @@ func TestSimulate(t *testing.T) {
 				t.Errorf("simulate %q = %d %q %q, want %d %q %q", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
 			}
 		})
+	}
+}
+
+// A week that nobody waits for any more ends soon.
+func TestSimulateCanBeInterrupted(t *testing.T) {
+	code, stdout, stderr := typed(t, func(e *Env) {
+		life, cancel := context.WithCancel(t.Context())
+		cancel()
+		e.Life, e.Scenarios = life, fstest.MapFS{"long.yaml": {Data: []byte("duration: 168h\nbots: [{bots: 8, every: 1s}]\n")}}
+	}, "simulate", "long")
+	if code != Failure || stdout != "" || !strings.Contains(stderr, "simulate: interrupted") {
+		t.Errorf("simulate = %d %q %q, want a failure that says interrupted", code, stdout, stderr)
 	}
 }
 

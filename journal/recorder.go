@@ -2,6 +2,8 @@ package journal
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,13 +25,15 @@ const tellEvery = time.Minute
 // there is no room are dropped and counted.
 type Recorder struct {
 	journal Journal
-	queue   chan *attempt.Summary
 	lost    func(calls int64)
+	wake    chan struct{} // has one when the first call waits, and when enough do
+
+	mu      sync.Mutex
+	waiting []*attempt.Summary // oldest first; the Journal reads some of the first
 
 	dropped atomic.Int64
 
-	// Of Run and Flush, which take turns.
-	batch  []*attempt.Summary
+	// Of Run.
 	told   int64     // of dropped
 	toldAt time.Time // when
 }
@@ -40,15 +44,26 @@ func NewRecorder(j Journal, lost func(calls int64)) *Recorder {
 	if lost == nil {
 		lost = func(int64) {}
 	}
-	return &Recorder{journal: j, queue: make(chan *attempt.Summary, mostQueued), lost: lost}
+	return &Recorder{journal: j, lost: lost, wake: make(chan struct{}, 1)}
 }
 
-// Add takes a call that ended, which nobody changes any more. It never blocks.
+// Add takes a call that ended, which nobody changes any more. It waits for nothing,
+// and wakes Run for few calls only: that would cost more than all else here.
 func (r *Recorder) Add(s *attempt.Summary) {
-	select {
-	case r.queue <- s:
-	default:
+	r.mu.Lock()
+	n := len(r.waiting) + 1
+	if n <= mostQueued {
+		r.waiting = append(r.waiting, s)
+	}
+	r.mu.Unlock()
+	switch {
+	case n > mostQueued:
 		r.dropped.Add(1)
+	case n == 1 || n == enough:
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -60,65 +75,63 @@ func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 // left to Flush.
 func (r *Recorder) Run(ctx context.Context, after func() <-chan time.Time) {
 	var due <-chan time.Time // nil: nothing waits
-	queue := r.queue
+	wake := r.wake
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-due:
-			r.take()
 			r.tell(now)
-		case s := <-queue:
-			if r.batch = append(r.batch, s); len(r.batch) == 1 {
-				due = after()
-			}
-			if len(r.batch) < enough {
+		case <-wake:
+			if n := len(r.first()); n < enough {
+				if due == nil && n > 0 {
+					due = after()
+				}
 				continue
 			}
-			r.take()
 		}
-		due, queue = nil, r.queue
-		if r.note(ctx) != nil {
-			due, queue = after(), nil // until then they wait
+		due, wake = nil, r.wake
+		err := r.note(ctx)
+		for err == nil && len(r.first()) >= enough {
+			err = r.note(ctx)
+		}
+		if err != nil {
+			due, wake = after(), nil // until then they wait
+		} else if len(r.first()) > 0 {
+			due = after()
 		}
 	}
 }
 
 // Flush hands on all that waits. It is called after Run.
 func (r *Recorder) Flush(ctx context.Context) error {
-	for {
-		r.take()
-		if len(r.batch) == 0 {
-			return nil
-		}
+	for len(r.first()) > 0 {
 		if err := r.note(ctx); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// take fills the batch with what waits.
-func (r *Recorder) take() {
-	for len(r.batch) < mostTogether {
-		select {
-		case s := <-r.queue:
-			r.batch = append(r.batch, s)
-		default:
-			return
-		}
-	}
+// first gives the oldest that wait, as many as go together.
+func (r *Recorder) first() []*attempt.Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting[:min(len(r.waiting), mostTogether)]
 }
 
-// note hands the batch on; it stays when that fails.
+// note hands the oldest on; they stay when that fails.
 func (r *Recorder) note(ctx context.Context) error {
-	if len(r.batch) == 0 {
+	calls := r.first()
+	if len(calls) == 0 {
 		return nil
 	}
-	if err := r.journal.Note(ctx, r.batch); err != nil {
+	if err := r.journal.Note(ctx, calls); err != nil {
 		return err
 	}
-	clear(r.batch)
-	r.batch = r.batch[:0]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = slices.Delete(r.waiting, 0, len(calls)) // what comes meanwhile is behind them
 	return nil
 }
 

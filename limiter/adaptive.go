@@ -22,6 +22,7 @@ type learnt struct {
 	now    float64 // the limit; 0: nothing is known yet
 	steady bool    // it was lowered once: it rises in small steps from now on
 	aim    int     // what it was before an outage: up to there it rises quickly
+	proven proven
 	cohort cohort
 	usual  map[string]*usual // by task type
 	cut    cut               // the last decrease, until it is judged; zero: none
@@ -35,14 +36,24 @@ type usual struct {
 	fast    float64   // what was usual before the host became slow; 0: it is not slow
 }
 
+// proven is the most attempts in flight with which the host was well of late.
+type proven struct {
+	since       time.Time // when now began; before is of the time as long before that
+	now, before int
+}
+
 // cut is a decrease that has still to show that it helped.
-type cut struct{ from, ratio float64 }
+type cut struct {
+	from        float64 // the limit before
+	load, ratio float64 // mean, of the cohort that led to it
+}
 
 // cohort is attempts that began one after the other.
 type cohort struct {
 	id           uint32 // of the attempts in it
 	since        time.Time
 	began, ended int
+	load         int // attempts in flight as each of them began, together
 	n            int // of those that ended, the successes
 	sum, squares float64
 }
@@ -61,8 +72,10 @@ const (
 	ratioFaster  = 0.9              // of a cohort: below, the usual duration is too long
 	ratioIdle    = 1.04             // up to here the host is not waited for
 	ratioQueued  = 1.08             // from here on it is
-	quick        = 1.5              // increase until the limit was lowered once
-	step         = 20               // additive increase: a twentieth
+	leastProven  = 8
+	provenTime   = 5 * time.Minute
+	quick        = 1.5 // increase until the limit was lowered once
+	step         = 20  // additive increase: a twentieth
 )
 
 // limit is the limit within its bounds.
@@ -87,6 +100,7 @@ func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 		return 0
 	}
 	c.began++
+	c.load += load
 	return c.id
 }
 
@@ -99,6 +113,9 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 		ratio = u.ratio(took)
 		if u.n < firstUsual || learn && p.load*2 <= limit {
 			u.add(took, now)
+		}
+		if learn && ratio < mostUnusual {
+			a.proven.note(p.load, now)
 		}
 	}
 	c := &a.cohort
@@ -120,9 +137,10 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 // judge moves the limit by what the cohort says.
 func (a *learnt) judge(limit, least, most int) {
 	mean, deviation := a.cohort.mean()
+	load := float64(a.cohort.load) / float64(a.cohort.began)
 	if c := a.cut; c.from > 0 {
 		a.cut = cut{}
-		if helped := (1 + float64(limit)/c.from) / 2; mean > c.ratio*helped {
+		if promised := c.ratio * load / c.load; mean > (c.ratio+promised)/2 {
 			a.now = c.from
 			a.slower(mean)
 			return
@@ -132,7 +150,7 @@ func (a *learnt) judge(limit, least, most int) {
 	case mean+2*deviation < ratioFaster:
 		a.faster(mean)
 	case mean-2*deviation > ratioQueued:
-		a.cut = cut{float64(limit), mean}
+		a.cut = cut{float64(limit), load, mean}
 		a.now = max(float64(least), float64(limit)*max(0.5, 1/(mean-2*deviation)))
 		a.steady, a.aim = true, 0
 	case mean-deviation <= ratioIdle && a.steady && limit >= a.aim:
@@ -140,6 +158,23 @@ func (a *learnt) judge(limit, least, most int) {
 	case mean-deviation <= ratioIdle:
 		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
 	}
+}
+
+// begin follows the begin of an outage: the host gets a little more than what it was
+// well with, until it shows that it can take what it had.
+func (a *learnt) begin(least, most int) {
+	a.aim = a.limit(least, most)
+	if n := max(a.proven.now, a.proven.before); n > 0 {
+		a.now = min(float64(a.aim), max(float64(n)*quick, leastProven))
+	}
+	a.cut, a.cohort = cut{}, cohort{id: a.cohort.id}
+}
+
+func (p *proven) note(load int, now time.Time) {
+	if now.Sub(p.since) > provenTime {
+		p.since, p.before, p.now = now, p.now, 0
+	}
+	p.now = max(p.now, load)
 }
 
 // halve follows an outage that the way back from the last one brought about.

@@ -357,11 +357,11 @@ func (b *board) note(g *gate, e *breaker.Event) {
 	case e.From == breaker.Closed:
 		if b.relieve(g); !g.relief {
 			g.outage, g.limitBefore = Outage{Since: b.now}, b.limit(g)
+			g.learnt.begin(b.config.Breaker.Probes, b.config.MaxInFlight)
 		}
 		if !g.ramp.since.IsZero() && b.now.Before(g.ramp.ends(2*b.config.Ramp)) {
 			g.learnt.halve(max(b.config.Breaker.Probes, g.limitBefore/mostHalved), b.config.MaxInFlight)
 		}
-		g.learnt.aim = g.limitBefore
 		g.relief, g.outage.Reach = true, e.Reach.String()
 	}
 	if e.Scope == "host" && g.relief {

@@ -40,6 +40,25 @@ func TestRamp(t *testing.T) {
 	}
 }
 
+// An outage that kept somebody waiting is over once nobody of them waits and the ramp has
+// ended, and that is told then.
+func TestTheEndOfAnOutageIsTold(t *testing.T) {
+	d := newDesk(t, ramped())
+	d.fail(host)
+	waits := d.line(2, Claim{})
+	d.until(at(2 * time.Second))
+	d.end(d.granted("probe", waits[0]).Grant, breaker.Alive)
+	d.end(d.granted("next", waits[1]).Grant, breaker.Alive)
+	d.until(at(7*time.Second - 1))
+	if e := d.events[len(d.events)-1]; e.Reason == breaker.ReasonWorkedOff {
+		t.Error("told before the ramp was over")
+	}
+	d.until(at(7 * time.Second))
+	if e := d.events[len(d.events)-1]; e.Reason != breaker.ReasonWorkedOff || !e.At.Equal(at(7*time.Second)) {
+		t.Errorf("event = %+v, want the outage worked off at 7s", e)
+	}
+}
+
 // While the ramp lasts a call that waits for a second is backlog; those that come then
 // go before it.
 func TestFreshCallsFirstDuringTheRamp(t *testing.T) {
@@ -179,9 +198,10 @@ func TestLimitFollowsTheHost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPlatform(t, tt.servers, tt.jitter)
 			p.run(min(tt.servers/2+1, 30), 5*time.Second) // what is usual, without a queue
-			p.run(300, time.Duration(tt.spans)*time.Second)
+			clients := max(70, tt.servers*5/4)
+			p.run(clients, time.Duration(tt.spans)*time.Second)
 			p.count = 0
-			p.run(300, 10*time.Second)
+			p.run(clients, 10*time.Second)
 			if got := p.limit(); got < tt.least || got > tt.most {
 				t.Errorf("limit %d, want %d to %d", got, tt.least, tt.most)
 			}
@@ -246,6 +266,26 @@ func TestLimitHasAFloor(t *testing.T) {
 	}
 	if v := d.l.Hosts(d.now)[0]; v.Limit != 3 {
 		t.Errorf("limit %d, want that of the probes", v.Limit)
+	}
+}
+
+// After an outage a host gets a little more than it was well with, and soon what it had.
+func TestLimitBeginsWithWhatWasProven(t *testing.T) {
+	for proven, want := range map[int]int{0: 64, 2: 8, 20: 30, 60: 90} {
+		p := newPlatform(t, 1000, 0)
+		p.run(proven, 4*time.Second)
+		p.run(0, time.Second)
+		for p.l.Closed(host, p.now) {
+			p.end(p.start(Claim{}), breaker.Failed)
+		}
+		if got := p.limit(); got != want {
+			t.Errorf("limit %d after an outage of a host that was well with %d, want %d", got, proven, want)
+		}
+		p.until(p.now.Add(2 * time.Second))
+		p.run(100, 8*time.Second)
+		if got := p.limit(); got < 64 {
+			t.Errorf("limit %d, want what it was before", got)
+		}
 	}
 }
 

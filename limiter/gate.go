@@ -128,6 +128,9 @@ func (b *board) wakes(g *gate) (at time.Time) {
 	if t, ok := g.deadlines.first(); ok {
 		add(t.claim.Deadline)
 	}
+	if g.relief && g.closed(b.now) && g.ramp.under(b.config.Ramp, b.now) {
+		add(g.ramp.ends(b.config.Ramp)) // the outage is over
+	}
 	if g.waiting == 0 || g.stop == "" {
 		return at
 	}

@@ -20,6 +20,7 @@ type errand struct {
 	group    *group
 	number   int // of the group's calls
 	shop     string
+	policy   string // by which the call lives; empty: a peer has none
 	began    time.Duration
 	patience *event
 	settled  bool

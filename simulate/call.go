@@ -47,6 +47,7 @@ func (i *instance) newCall(e *errand) *call {
 		TaskType: b.TaskType, Shop: e.shop, ShopTier: i.tierOf(e), Host: i.run.platform.base.Host, Path: b.Path, Method: b.Method,
 	}
 	c.policy = i.policies.Match(&c.attrs, c.arrived).Arm(e.shop, c.id())
+	e.policy = c.policy.Name
 	c.rules = c.policy.Rules(b.Method, b.Keyed, b.Keyed && c.policy.KeyHonoured(c.attrs.Host))
 	deadline := c.policy.Deadline
 	if b.Tells {
@@ -80,7 +81,7 @@ func (c *call) ask() {
 func (c *call) claim(next proxy.Decision) limiter.Claim {
 	return limiter.Claim{
 		Host: c.attrs.Host, Shop: c.attrs.Shop, TaskType: c.attrs.TaskType,
-		Retry: c.past > 0, Retries: c.past, Priority: c.policy.Priority, Arrived: c.arrived,
+		Retry: c.past > 0, Retries: c.past, Late: c.atGate >= limiter.LateAfter, Priority: c.policy.Priority, Arrived: c.arrived,
 		NotBefore: next.At, Cause: next.Cause, Deadline: c.end, MaxWait: c.cfg.Slots.MaxWait - c.atGate,
 		FailOpen:     c.policy.OnOpen == "fail",
 		ProbeTimeout: c.policy.ConnectTimeout + c.policy.PerTryTimeout,
@@ -180,7 +181,7 @@ func (c *call) window(f proxy.Facts) (from, to time.Duration) {
 	return from, c.run.clock.since(f.Planned().At)
 }
 
-// id keeps stable jitter the same for the same call.
+// id keeps stable jitter and the variant the same for the same call.
 func (c *call) id() string { return fmt.Sprintf("%s-%d", c.bot.group.Name, c.bot.number) }
 
 // release gives the slot back.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -21,6 +22,8 @@ type Result struct {
 	Name   string  `json:"name"`
 	Total  Group   `json:"total"`
 	Groups []Group `json:"groups"`
+	// Policies are the calls by the policy, or variant of one, that they lived by.
+	Policies []Group `json:"policies,omitempty"`
 
 	// Seconds after the outage's end from which, for three seconds running, 99 % of
 	// what arrives succeeds, and does so within a second.
@@ -108,6 +111,10 @@ func (t *tally) result(name string) Result {
 		all.added = append(all.added, g.added...)
 	}
 	r.Total = all.sum("all")
+	delete(t.arms, "") // of peers
+	for _, name := range slices.Sorted(maps.Keys(t.arms)) {
+		r.Policies = append(r.Policies, t.arms[name].sum(name))
+	}
 	if t.outage != nil {
 		r.Recovery = t.recovery(func(s *Second) int { return s.Good })
 		r.RecoveryFast = t.recovery(func(s *Second) int { return s.Fast })

@@ -7,6 +7,7 @@
 package simulate
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -30,9 +31,9 @@ type caller interface {
 	tick() (time.Time, bool) // does what is due, and says when it is to be called next
 }
 
-// Simulate runs a scenario to its end, one run after the other. opt is for reading
-// the configurations of its runs.
-func Simulate(s *Scenario, opt config.Options) (*Report, error) {
+// Simulate runs a scenario to its end, one run after the other; when ctx ends, it
+// fails with its error. opt is for reading the configurations of its runs.
+func Simulate(ctx context.Context, s *Scenario, opt config.Options) (*Report, error) {
 	report := &Report{Scenario: s.Name, About: s.About, Seed: s.Seed, scenario: s}
 	configs := make([]*config.Config, len(s.Runs))
 	for i := range s.Runs { // all faults before the first long run
@@ -47,7 +48,9 @@ func Simulate(s *Scenario, opt config.Options) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run %s: %w", s.Runs[i].Name, err)
 		}
-		r.loop()
+		if err := r.loop(ctx); err != nil {
+			return nil, err
+		}
 		report.Runs = append(report.Runs, r.tally.result(s.Runs[i].Name))
 	}
 	return report, nil
@@ -111,22 +114,29 @@ func newRun(s *Scenario, how *Run, cfg *config.Config) (*run, error) {
 	return r, nil
 }
 
+// lookEvery is after how many steps the loop looks whether it is to stop: it makes
+// about a million a second.
+const lookEvery = 1 << 14
+
 // loop lets everything happen, until no call is under way and the platform is idle.
-func (r *run) loop() {
-	for {
+func (r *run) loop(ctx context.Context) error {
+	for n := 1; ; n++ {
+		if n%lookEvery == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		date, due := r.caller.tick()
 		at, more := r.clock.next()
 		// The proxy's own timer is no finer than a millisecond either.
 		if wakes := r.clock.at + max(date.Sub(r.clock.now()), time.Millisecond); due && (!more || wakes < at) {
 			if !more && r.tally.open == 0 {
-				return // what is left changes nothing
+				return nil // what is left changes nothing
 			}
 			r.pass(wakes)
 			r.clock.at = wakes
 			continue
 		}
 		if !more {
-			return
+			return nil
 		}
 		r.pass(at)
 		r.clock.step()

@@ -31,7 +31,7 @@ func scenario(t testing.TB, name, text string) *Scenario {
 // simulated runs a scenario; the results are by the names of its runs.
 func simulated(t testing.TB, s *Scenario) map[string]*Result {
 	t.Helper()
-	report, err := Simulate(s, config.Options{})
+	report, err := Simulate(t.Context(), s, config.Options{})
 	if err != nil {
 		t.Fatalf("Simulate(%s) = %v", s.Name, err)
 	}

@@ -126,6 +126,115 @@ runs: [{peer: direct}]
 	}
 }
 
+// An answer on its way holds no slot.
+func TestLatencyHoldsNoSlot(t *testing.T) {
+	const text = `
+duration: 2s
+platform: {slots: 1, queue: 10, service: 100ms, latency: 1s}
+bots: [{bots: 2, arrivals: together}]
+runs: [{peer: direct}]
+`
+	r := simulated(t, scenario(t, "test.yaml", text))["direct"]
+	if g := r.Total; g.Good != 2 || g.AddedP50MS != 0 || g.AddedP99MS != 100 {
+		t.Errorf("total = %+v, want both good, one of them after 100 ms in the queue", g)
+	}
+}
+
+// A bot that says how long it waits is told at once that a retry comes too late;
+// of another nothing is known until it hangs up.
+func TestPatienceThatTheProxyKnows(t *testing.T) {
+	const text = `
+duration: 5s
+platform: {failures: [{share: 1, status: 503}]}
+bots:
+  - {name: tells, bots: 1, patience: 2s, tells_proxy: true}
+  - {name: silent, bots: 1, patience: 2s}
+`
+	r := tried(t, text, "{retry_policies: [{name: default, base_delay: 3s}]}")
+	if r.Stops["deadline_exceeded"] != 1 || r.Stops["client_gone"] != 1 || r.Total.Upstream != 2 {
+		t.Errorf("stops %v, %d requests; want one of each, and no retry", r.Stops, r.Total.Upstream)
+	}
+}
+
+func TestPoliciesGoByLabelsAndTime(t *testing.T) {
+	const text = `
+duration: 5s
+start: 2026-12-01T03:00:00Z
+platform: {failures: [{share: 1, status: 503}]}
+bots:
+  - {name: vip, bots: 1, shop: a, task_type: order, patience: 10m}
+  - {name: said, bots: 1, shop: b, shop_tier: vip, task_type: order, patience: 10m}
+  - {name: night, bots: 1, shop: c, task_type: upload, patience: 10m}
+  - {name: usual, bots: 1, shop: d, task_type: order, patience: 10m}
+`
+	r := tried(t, text, `
+      timezone: UTC
+      shops: {a: {tier: vip}}
+      retry_policies:
+        - {name: vip, match: {shop_tier: vip}, max_retries: 5}
+        - {name: night, match: {task_type: upload, hour_range: 2-6}, max_retries: 1}
+        - {name: default, max_retries: 2}
+      breakers: {host: {consecutive_failures: 100, min_calls: 100}}
+      retry_limits: {shop: off}`)
+	for i, want := range []int{6, 6, 2, 3} {
+		if g := r.Groups[i]; g.Upstream != want {
+			t.Errorf("%s: %d requests, want %d", g.Name, g.Upstream, want)
+		}
+	}
+}
+
+// Variants of a policy are compared within one run.
+func TestVariantsAreCompared(t *testing.T) {
+	const text = `
+duration: 20s
+platform: {failures: [{share: 0.3, status: 503}]}
+bots: [{name: bots, bots: 100, every: 1s, keyed: true, shops: 10}]
+runs:
+  - name: both
+    config:
+      retry_policies:
+        - {name: order, match: {shop: "*"}, variants: [{name: none, max_retries: 0}, {name: two, weight: 3, max_retries: 2}]}
+      retry_limits: {global: off, task_type: off, shop: off}
+`
+	s := scenario(t, "test.yaml", text)
+	report, err := Simulate(t.Context(), s, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := report.WriteText(&out); err != nil || !strings.Contains(out.String(), "both: variant") {
+		t.Errorf("WriteText = %v, without the variants:\n%s", err, &out)
+	}
+	arms := report.Runs[0].Policies
+	if len(arms) != 2 || arms[0].Name != "order/none" || arms[1].Name != "order/two" {
+		t.Fatalf("policies = %+v, want the two variants", arms)
+	}
+	hold(t,
+		goal{"calls of weight 1 in 4", float64(arms[0].Calls), 430, 570},
+		goal{"success without retries", arms[0].Success, 0.65, 0.75},
+		goal{"requests per call without", arms[0].Amplification, 1, 1},
+		goal{"success with two", arms[1].Success, 0.955, 0.99},
+		goal{"requests per call with two", arms[1].Amplification, 1.33, 1.45},
+	)
+}
+
+// Naive retries are for failures of the platform, whatever it says about time.
+func TestNaivePeer(t *testing.T) {
+	for failure, want := range map[string]int{
+		"{share: 1, status: 503, retry_after: 60s}": 4, "{share: 1, status: 429}": 4, "{share: 1, fault: refused}": 4,
+		"{share: 1, fault: hang}": 4, "{share: 1, status: 404}": 1, "{share: 0, status: 500}": 1,
+	} {
+		text := "duration: 1s\nbots: [{bots: 1, patience: 30s}]\nruns: [{peer: naive, retries: 3, timeout: 2s, delay: 100ms}]\nplatform: {failures: [" + failure + "]}"
+		if r := simulated(t, scenario(t, "test.yaml", text))["naive"]; r.Total.Upstream != want {
+			t.Errorf("%s: %d requests, want %d", failure, r.Total.Upstream, want)
+		}
+	}
+	text := "duration: 1s\nbots: [{bots: 1, patience: 5s}]\nruns: [{peer: naive, retries: 3, timeout: 2s}]\nplatform: {failures: [{share: 1, fault: hang}]}"
+	if r := simulated(t, scenario(t, "test.yaml", text))["naive"]; r.Total.Upstream != 3 {
+		t.Errorf("%d requests, want 3: the bot hangs up in the third", r.Total.Upstream)
+	}
+}
+
 func TestClosedLoopWaitsForAnswers(t *testing.T) {
 	const text = `
 duration: 20s
@@ -164,7 +273,7 @@ func TestSameSeedSameNumbers(t *testing.T) {
 		s := shipped(t, "storm-slow")
 		s.shorten(30 * time.Second)
 		s.Seed, s.Bots[0].Arrivals, s.Platform.Service = seed, arriveRandom, Spread{kind: kindExponential, a: 200 * time.Millisecond}
-		r, err := Simulate(s, config.Options{})
+		r, err := Simulate(t.Context(), s, config.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +313,7 @@ func TestAgainstOtherConfigurations(t *testing.T) {
 		t.Errorf("runs = %v, want the two peers, a.yaml without retries and b.yaml with them", runs)
 	}
 	s.Against([]string{filepath.Join(dir, "none.yaml")})
-	if _, err := Simulate(s, config.Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Simulate(t.Context(), s, config.Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Simulate with a missing file = %v, want that it does not exist", err)
 	}
 }
@@ -281,7 +390,7 @@ func TestFaultsOfScenarios(t *testing.T) {
 	for _, test := range tests {
 		s, err := Parse("s.yaml", []byte(test.text))
 		if err == nil {
-			_, err = Simulate(s, config.Options{})
+			_, err = Simulate(t.Context(), s, config.Options{})
 		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q: %v, want %q", test.text, err, test.want)
@@ -292,7 +401,7 @@ func TestFaultsOfScenarios(t *testing.T) {
 func TestReports(t *testing.T) {
 	s := shipped(t, "storm-slow")
 	s.Runs[0].Name = "a < b & c"
-	r, err := Simulate(s, config.Options{})
+	r, err := Simulate(t.Context(), s, config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ type tally struct {
 	outage  *Phase // the last one; nil: there is none
 	length  time.Duration
 	groups  []counts
+	arms    map[string]*counts // by policy or variant
 	names   []string
 	seconds []Second
 	gauges  int // seconds that are over: their gauges are known
@@ -53,7 +54,7 @@ const mostEvents = 10_000
 
 func newTally(s *Scenario) *tally {
 	t := &tally{
-		length: s.Duration, groups: make([]counts, len(s.Bots)), stops: map[string]int{}, over: -1,
+		length: s.Duration, groups: make([]counts, len(s.Bots)), arms: map[string]*counts{}, stops: map[string]int{}, over: -1,
 		retries: map[int]int{}, expected: map[int]float64{},
 	}
 	for i := range s.Bots {
@@ -95,9 +96,20 @@ func (t *tally) began(e *errand) {
 	}
 }
 
+// arm are the counts of the policy or variant by which a call lives.
+func (t *tally) arm(e *errand) *counts {
+	c := t.arms[e.policy]
+	if c == nil {
+		c = &counts{}
+		t.arms[e.policy] = c
+	}
+	return c
+}
+
 // sent counts a request that goes to the platform.
 func (t *tally) sent(at time.Duration, r *request) {
 	t.groups[r.bot.group.index].sent++
+	t.arm(r.bot).sent++
 	s := t.second(at)
 	s.Upstream++
 	if r.retry {
@@ -110,6 +122,7 @@ func (t *tally) sent(at time.Duration, r *request) {
 // for the answer.
 func (t *tally) settled(e *errand, at time.Duration, ok bool, spent time.Duration) {
 	t.open--
+	t.arm(e).calls++
 	if t.outage != nil && e.began < t.outage.To {
 		t.backlog = max(t.backlog, at-t.outage.To)
 	}
@@ -119,9 +132,10 @@ func (t *tally) settled(e *errand, at time.Duration, ok bool, spent time.Duratio
 	if t.inOutage(e.began) {
 		t.during.good++
 	}
-	g := &t.groups[e.group.index]
-	g.good++
-	g.added = append(g.added, at-e.began-spent)
+	for _, c := range []*counts{&t.groups[e.group.index], t.arm(e)} {
+		c.good++
+		c.added = append(c.added, at-e.began-spent)
+	}
 	t.second(at).Answered++
 	s := t.second(e.began)
 	s.Good++

@@ -30,6 +30,7 @@ func (r *Report) WriteText(to io.Writer) error {
 		r.byGroup(out)
 	}
 	for i := range r.Runs {
+		r.Runs[i].byVariant(out)
 		r.Runs[i].details(out)
 	}
 	return out.Flush()
@@ -73,15 +74,38 @@ func (s *Scenario) outage() bool {
 // byGroup has a line for each group of each run.
 func (r *Report) byGroup(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "bots\trun\tcalls\tfinal success\trequests per call\tadded p50\tp95\tp99\t")
+	fmt.Fprintf(w, "bots\trun\t%s\n", groupHead)
 	for n := range r.scenario.Bots {
 		for i := range r.Runs {
 			g := &r.Runs[i].Groups[n]
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%.3f\t%s\t%s\t%s\t\n", g.Name, r.Runs[i].Name, g.Calls, percent(g.Success),
-				g.Amplification, ms(g.AddedP50MS), ms(g.AddedP95MS), ms(g.AddedP99MS))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, r.Runs[i].Name, g.cells())
 		}
 	}
 	_ = w.Flush()
+}
+
+const groupHead = "calls\tfinal success\trequests per call\tadded p50\tp95\tp99\t"
+
+// cells are those under groupHead.
+func (g *Group) cells() string {
+	return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%s\t%s\t", g.Calls, percent(g.Success), g.Amplification, ms(g.AddedP50MS), ms(g.AddedP95MS), ms(g.AddedP99MS))
+}
+
+// byVariant compares the variants of policies, where a run has any.
+func (x *Result) byVariant(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "%s: variant\t%s\n", x.Name, groupHead)
+	found := false
+	for i := range x.Policies {
+		if g := &x.Policies[i]; strings.Contains(g.Name, "/") {
+			found = true
+			fmt.Fprintf(w, "%s\t%s\n", g.Name, g.cells())
+		}
+	}
+	if found {
+		fmt.Fprintln(out)
+		_ = w.Flush()
+	}
 }
 
 // A histogram is shown from so many retries in its fullest bin on; bars it has, and

@@ -85,7 +85,7 @@ func (r *rig) early(want int64) {
 // now has the writer do something, between changes of others.
 func (r *rig) now(do func(*writer)) {
 	r.Helper()
-	err := r.submit(context.Background(), func(w *writer) error { do(w); return nil })
+	err := r.direct(context.Background(), func(w *writer) error { do(w); return nil })
 	if err != nil {
 		r.Fatalf("submit = %v", err)
 	}
@@ -104,6 +104,9 @@ func (r *rig) swept(now time.Time) {
 func (r *rig) rows(table string, want int) {
 	r.Helper()
 	var got int
+	if err := r.settled(context.Background()); err != nil {
+		r.Errorf("settled = %v", err)
+	}
 	if err := r.reader.QueryRow("SELECT count(*) FROM " + table).Scan(&got); err != nil || got != want {
 		r.Errorf("%s has %d rows, %v, want %d", table, got, err, want)
 	}
@@ -317,7 +320,7 @@ func TestCountsOfAFailedTransaction(t *testing.T) {
 	r := newRig(t, 100, 1000)
 	r.reach(key("a", 0), idempotency.StateDone, 10, start)
 	before := r.Stats()
-	err := r.submit(t.Context(), func(w *writer) error {
+	err := r.direct(t.Context(), func(w *writer) error {
 		_, err := w.begin(idempotency.Claim{ID: key("a", 1), Owner: "o"}, start)
 		w.exec("INSERT INTO nowhere VALUES (1)")
 		return err

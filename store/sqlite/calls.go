@@ -39,14 +39,7 @@ func (s *Store) Note(ctx context.Context, calls []*attempt.Summary) error {
 		return nil
 	}
 	blocks := s.blocksOf(calls)
-	err := s.send(ctx, s.notes, func(w *writer) error {
-		for _, b := range blocks {
-			if err := w.insertBlock(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := s.send(ctx, s.notes, func(w *writer) error { return w.insertBlocks(blocks, len(calls)) })
 	for _, b := range blocks {
 		s.blocks.Put(b)
 	}
@@ -71,8 +64,25 @@ func (s *Store) blocksOf(calls []*attempt.Summary) (out []*block) {
 	return out
 }
 
+// insertBlocks adds blocks with as many calls. Those that have to go for them go in
+// the same transaction: then each page is written once, not twice.
+func (w *writer) insertBlocks(blocks []*block, calls int) error {
+	if most := w.store.bounds().Calls; most > 0 {
+		w.dropSurplus(w.tally.calls + calls - most)
+	}
+	for _, b := range blocks {
+		if err := w.insertBlock(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // insertBlock adds a row.
-func (w *writer) insertBlock(b *block) error { return w.exec(insertBlock, b.columns()...) }
+func (w *writer) insertBlock(b *block) error {
+	w.tally.calls += b.calls
+	return w.exec(insertBlock, b.columns()...)
+}
 
 // forgetCalls deletes some of the calls that are too old or too many, and says
 // whether there are more. What fails ends the transaction.
@@ -84,7 +94,7 @@ func (w *writer) forgetCalls(now time.Time) (more bool) {
 	late := until.Add(-min(bounds.Keep/16, time.Hour))
 	for _, b := range w.blocks(straddling, timeText(until), timeText(late)) {
 		n += mostDropped
-		w.cutBlock(b.id, func(_ int, m *mark) bool { return m.ended >= until.UnixNano() })
+		w.cutBlock(b, func(_ int, m *mark) bool { return m.ended >= until.UnixNano() })
 	}
 	if bounds.Calls > 0 && n < mostDropped {
 		n += w.forgetSurplus(bounds.Calls)
@@ -93,21 +103,30 @@ func (w *writer) forgetCalls(now time.Time) (more bool) {
 }
 
 // forgetSurplus deletes some of the calls beyond the newest, and says how many blocks.
-func (w *writer) forgetSurplus(most int) (dropped int) {
-	surplus := w.number(countCalls) - most
-	if surplus <= 0 {
-		return 0
-	}
-	first := w.blocks(firstBlocks, mostDropped)
-	for len(first) > dropped && first[dropped].calls <= surplus {
-		surplus -= first[dropped].calls
-		dropped++
-	}
-	w.dropBlocks(first[:dropped])
-	if len(first) > dropped && surplus > 0 && surplus >= min(first[dropped].calls/4, most/100) {
-		w.cutBlock(first[dropped].id, func(i int, _ *mark) bool { return i >= surplus })
+func (w *writer) forgetSurplus(most int) int {
+	dropped, surplus, first := w.dropSurplus(w.tally.calls - most)
+	if first.calls > 0 && surplus >= min(first.calls/4, most/100) {
+		w.cutBlock(first, func(i int, _ *mark) bool { return i >= surplus })
 	}
 	return dropped
+}
+
+// dropSurplus deletes the first blocks whose calls are too many. It says how many
+// blocks, how many calls are still too many, and which block these are in.
+func (w *writer) dropSurplus(surplus int) (dropped, left int, first blockRow) {
+	if surplus <= 0 {
+		return 0, 0, blockRow{}
+	}
+	blocks := w.blocks(firstBlocks, mostDropped)
+	for len(blocks) > dropped && blocks[dropped].calls <= surplus {
+		surplus -= blocks[dropped].calls
+		dropped++
+	}
+	w.dropBlocks(blocks[:dropped])
+	if len(blocks) > dropped && surplus > 0 {
+		first = blocks[dropped]
+	}
+	return dropped, surplus, first
 }
 
 // mergeCalls puts blocks of few calls together once they have enough, and says
@@ -130,10 +149,11 @@ func (w *writer) mergeCalls() bool {
 }
 
 // cutBlock keeps some calls of a block.
-func (w *writer) cutBlock(id int64, keep func(i int, m *mark) bool) {
+func (w *writer) cutBlock(b blockRow, keep func(i int, m *mark) bool) {
 	var into block
-	w.copyBlock(&into, id, keep)
-	if w.broken == nil && w.exec(dropBlock, id) == nil && into.calls > 0 {
+	w.copyBlock(&into, b.id, keep)
+	w.dropBlocks([]blockRow{b})
+	if w.broken == nil && into.calls > 0 {
 		_ = w.insertBlock(&into) // an error ends the transaction
 	}
 }
@@ -214,6 +234,7 @@ func (w *writer) dropBlocks(blocks []blockRow) int {
 		if w.exec(dropBlock, b.id) != nil {
 			break
 		}
+		w.tally.calls -= b.calls
 	}
 	return len(blocks)
 }

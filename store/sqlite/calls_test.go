@@ -132,6 +132,49 @@ func TestASurplusIsBounded(t *testing.T) {
 	}
 }
 
+// What is too much goes with the calls for which it has to, not only with a sweep.
+func TestNewCallsTakeTheRoomOfOldOnes(t *testing.T) {
+	r := newRig(t, 0, 0)
+	r.Configure(Config{Keep: 1000 * time.Hour, Calls: 3, MaxResponse: 1}, start)
+	for n := range 6 {
+		r.noted(call(2*n, time.Duration(n)), call(2*n+1, time.Duration(n)))
+	}
+	if got, want := r.found(journal.Query{}), []int{11, 10, 9, 8}; !slices.Equal(got, want) {
+		t.Errorf("found %d, want %d", got, want)
+	}
+}
+
+// What did not come to be is not counted.
+func TestCallsAreCountedAsTheyAre(t *testing.T) {
+	c := config(t.TempDir())
+	r := &rig{t, opened(t, c)}
+	counted := func(when string, want int) {
+		t.Helper()
+		r.now(func(w *writer) {
+			if w.tally.calls != want {
+				t.Errorf("%s %d calls are counted, want %d", when, w.tally.calls, want)
+			}
+		})
+	}
+	r.noted(call(1, 0), call(2, 0))
+	r.noted(call(3, 0))
+	counted("at first", 3)
+	err := r.direct(t.Context(), func(w *writer) error {
+		w.dropBlocks(w.blocks(firstBlocks, 1))
+		return w.exec("no statement")
+	})
+	if err == nil {
+		t.Fatal("the transaction did not fail")
+	}
+	counted("after a failure", 3)
+	r.swept(start.Add(1000 * time.Hour))
+	counted("when all are too old", 0)
+	r.noted(call(4, 0))
+	r.Close()
+	r = &rig{t, opened(t, c)}
+	counted("after a start", 1)
+}
+
 // Blocks of few calls become fewer, whatever lies between them, and nobody notices.
 func TestSmallBlocksArePutTogether(t *testing.T) {
 	r := newRig(t, 0, 0)

@@ -37,63 +37,53 @@ func ownClaim(c idempotency.Claim) idempotency.Claim {
 }
 
 func (w *writer) begin(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
-	if !w.cache.Contains(c.ID) && w.roomFor(c.Tenant) {
-		// Nearly all keys are new: trying is cheaper than looking.
-		if begun, err := w.insert(c, now); err != nil || begun.Result == idempotency.Fresh {
-			return begun, err
-		}
+	if !w.within && large(c.Request) {
+		return idempotency.Begun{}, errDirect
 	}
 	old, err := w.find(c.ID)
-	switch {
-	case err != nil:
+	if err != nil {
 		return idempotency.Begun{}, err
-	case old == nil:
-		if err := w.makeRoom(c.Tenant, now); err != nil {
-			return idempotency.Begun{}, err
-		}
-		return w.insert(c, now)
+	}
+	if old == nil {
+		return w.first(c, now)
 	}
 	begun := idempotency.Admit(&old.rec, c, now)
 	if begun.Result != idempotency.Fresh {
 		return begun, nil
 	}
-	return begun, w.reopen(old, begun.Record, c.Request)
+	return begun, w.start(old, begun.Record, c.Request)
 }
 
-// insert begins a record that does not exist. Nothing is begun when it does.
-func (w *writer) insert(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
-	begun := idempotency.Admit(nil, c, now)
-	r := &row{rec: begun.Record}
-	id, err := w.inserted(insertRecord, r.first()...)
-	if err != nil || id == 0 {
-		return idempotency.Begun{}, err
-	}
-	r.id = id
-	if c.Request != nil {
-		if err := w.exec(putRequest, w.store.requestColumns(r.id, c.ID, c.Request)...); err != nil {
+// first begins a record that does not exist.
+func (w *writer) first(c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if !w.roomFor(c.Tenant) {
+		if !w.within {
+			return idempotency.Begun{}, errDirect
+		}
+		if err := w.makeRoom(c.Tenant, now); err != nil {
 			return idempotency.Begun{}, err
 		}
 	}
-	w.tally.add(r, 1)
-	w.cache.Add(c.ID, r)
-	return begun, nil
+	begun := idempotency.Admit(nil, c, now)
+	return begun, w.start(nil, begun.Record, c.Request)
 }
 
-// reopen begins a run on a record that ended.
-func (w *writer) reopen(old *row, rec idempotency.Record, q *idempotency.Request) error {
-	r := &row{id: old.id, rec: rec}
-	if err := w.exec(reopenRecord, append(append(r.identity(), r.life()...), r.id)...); err != nil {
-		return err
+// start begins a run, on a record that ended or on a new one (old is nil).
+func (w *writer) start(old *row, rec idempotency.Record, q *idempotency.Request) error {
+	r, request := &row{rec: rec}, partNone
+	switch {
+	case q == nil:
+	case w.within:
+		r.whole, request = q, partNew
+	default:
+		r.request, request = codedRequest(q), partNew
 	}
-	if err := w.forgetAnswer(old); err != nil {
-		return err
-	}
-	if err := w.replaceRequest(r, q); err != nil {
-		return err
-	}
-	w.swap(old, r)
-	return nil
+	r.follow(old, request, partNone)
+	return w.stage(old, r, request, partNone)
 }
+
+// large says that a request is too large to be kept twice.
+func large(q *idempotency.Request) bool { return q != nil && len(q.Body) > largeBody }
 
 // Bury implements idempotency.Store.
 func (s *Store) Bury(ctx context.Context, c idempotency.Claim, ch idempotency.Change) (idempotency.Record, error) {
@@ -121,6 +111,8 @@ func (w *writer) bury(c idempotency.Claim, ch idempotency.Change) (idempotency.R
 		return idempotency.Record{}, err
 	case old != nil && !old.rec.Expired(ch.Now):
 		return idempotency.Record{}, idempotency.ErrConflict
+	case !w.within && (large(c.Request) || !w.roomFor(c.Tenant) || w.exceeds(ch.Answer)):
+		return idempotency.Record{}, errDirect
 	}
 	if _, err := w.begin(c, ch.Now); err != nil {
 		return idempotency.Record{}, err
@@ -132,30 +124,11 @@ func (w *writer) bury(c idempotency.Claim, ch idempotency.Change) (idempotency.R
 // Lease implements idempotency.Store: the lock of the file keeps others out.
 func (s *Store) Lease(context.Context, idempotency.ID, string, time.Duration) error { return nil }
 
-func (w *writer) replaceRequest(r *row, q *idempotency.Request) error {
-	if q == nil {
-		return w.exec(dropRequest, r.id)
-	}
-	return w.exec(putRequest, w.store.requestColumns(r.id, r.rec.ID, q)...)
-}
-
 func (w *writer) forgetAnswer(r *row) error {
 	if r.answer == 0 {
 		return nil
 	}
 	return w.exec(dropAnswer, r.answer)
-}
-
-// swap counts a row that took another's place and remembers it while its call
-// is not over.
-func (w *writer) swap(old, r *row) {
-	w.tally.add(old, -1)
-	w.tally.add(r, 1)
-	if r.rec.State.Ended() || r.rec.State == idempotency.StateParked {
-		w.cache.Remove(r.rec.ID)
-		return
-	}
-	w.cache.Add(r.rec.ID, r)
 }
 
 // Advance implements idempotency.Store.
@@ -175,6 +148,9 @@ func (s *Store) Advance(ctx context.Context, id idempotency.ID, from, to idempot
 }
 
 func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idempotency.Change) (idempotency.Record, error) {
+	if !w.within && w.exceeds(ch.Answer) {
+		return idempotency.Record{}, errDirect
+	}
 	old, err := w.find(id)
 	switch {
 	case err != nil:
@@ -182,42 +158,31 @@ func (w *writer) advance(id idempotency.ID, from, to idempotency.State, ch idemp
 	case old == nil || old.rec.Gone(to, ch.Now):
 		return idempotency.Record{}, idempotency.ErrNotFound
 	}
-	r := &row{id: old.id}
+	r := &row{}
 	if r.rec, err = idempotency.Apply(old.rec, from, to, ch); err != nil {
 		return idempotency.Record{}, err
 	}
-	if err := w.storeAnswer(r, old); err != nil {
-		return idempotency.Record{}, err
-	}
-	if err := w.exec(moveRecord, append(r.moved(), r.id)...); err != nil {
-		return idempotency.Record{}, err
-	}
-	if r.answer != old.answer {
-		if err := w.forgetAnswer(old); err != nil {
-			return idempotency.Record{}, err
-		}
-	}
+	request, answer := partSame, partNone
 	if to == idempotency.StateDone || to == idempotency.StateFailed {
-		if err := w.exec(dropRequest, r.id); err != nil {
-			return idempotency.Record{}, err
-		}
+		request = partNone
 	}
-	w.swap(old, r)
+	switch a := r.rec.Answer; {
+	case a == nil || !a.Kept:
+	case a == old.rec.Answer:
+		answer = partSame
+	default:
+		answer, r.bytes = partNew, a.Size()
+	}
+	r.follow(old, request, answer)
+	if err := w.stage(old, r, request, answer); err != nil || !w.within {
+		return r.rec, err
+	}
 	return r.rec, w.shrink(ch.Now)
 }
 
-// storeAnswer keeps the answer of a record that ended; what was kept already stays.
-func (w *writer) storeAnswer(r, old *row) (err error) {
-	a := r.rec.Answer
-	switch {
-	case a == nil || !a.Kept:
-		return nil
-	case a == old.rec.Answer:
-		r.answer, r.bytes = old.answer, old.bytes
-		return nil
-	}
-	r.bytes = a.Size()
-	c := w.store.closer(r.rec.ID)
-	r.answer, err = w.inserted(insertAnswer, r.id, c.text("answers.fields", fieldsText(a.Fields)), c.Seal("answers.body", a.Body), c.key())
-	return err
+// exceeds says that an answer is too large to be kept twice, or that others have to
+// go for it. Some more than the bound are taken first, as one at a time is slow.
+func (w *writer) exceeds(a *idempotency.Answer) bool {
+	limit, size := w.store.bounds().Bytes, a.Size()
+	return size > largeBody || limit > 0 && w.tally.bytes+size > limit+min(limit/16, mostPending)
 }

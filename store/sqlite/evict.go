@@ -106,7 +106,7 @@ func (w *writer) makeRoom(tenant string, now time.Time) error {
 // evict makes room: at least for one, and for a few at once in a large store,
 // as looking for them takes long; of one tenant when it is named.
 func (w *writer) evict(over, limit int, now time.Time, tenant ...any) error {
-	n := min(over, mostSwept) + 1 + min(limit/256, mostSwept)
+	n := min(over, mostSwept) + 1 + min(limit/64, mostAhead/2) // the database has to be where the log is for it
 	found, err := w.victims(map[bool]string{false: oldestPast, true: ofPast}[len(tenant) > 0], append(tenant, n)...)
 	if err != nil {
 		return err

@@ -22,6 +22,9 @@ func (s *Store) List(ctx context.Context, q idempotency.Query) (found []idempote
 	if q.Limit == 0 {
 		q.Limit = usualLimit
 	}
+	if err := s.settled(ctx); err != nil {
+		return nil, "", err
+	}
 	where, args := conditions(&q)
 	look := lookup{"records r" + index(&q), where, args, orders[q.Oldest], mostLooked}
 	if q.Words == nil && !anyPort(q.Host) { // the file finds it all

@@ -48,7 +48,7 @@ func TestMillion(t *testing.T) {
 func fill(t *testing.T, s *Store, records int) {
 	const together = 5000
 	for from := 0; from < records; from += together {
-		err := s.submit(context.Background(), func(w *writer) error {
+		err := s.direct(context.Background(), func(w *writer) error {
 			for n := from; n < from+together; n++ {
 				c := benchClaim(int64(n))
 				if _, err := w.begin(c, time.Now()); err != nil {
@@ -190,16 +190,17 @@ func benchCall(n int, now time.Time) *attempt.Summary {
 	}
 }
 
-// BenchmarkNote is what a call costs in the history: one that is tried twice, and one
-// with a record that succeeds at once.
+// BenchmarkNote is what a call costs in the history: one that is tried twice, one
+// with a record that succeeds at once, and that one where others have to go for it.
 func BenchmarkNote(b *testing.B) {
 	for _, x := range []struct {
 		name string
 		call func(n int, now time.Time) *attempt.Summary
-	}{{"retried", benchCall}, {"keyed", benchKeyed}} {
+		most int
+	}{{"retried", benchCall, 0}, {"keyed", benchKeyed, 0}, {"full", benchKeyed, 20_000}} {
 		b.Run(x.name, func(b *testing.B) {
 			c := config(b.TempDir())
-			c.Keep, c.Durability = 1000*time.Hour, Process
+			c.Keep, c.Durability, c.Calls = 1000*time.Hour, Process, x.most
 			s := opened(b, c)
 			calls := make([]*attempt.Summary, 8192)
 			for i := range calls {

@@ -340,7 +340,7 @@ func TestLostConnection(t *testing.T) {
 	c.Log = func(msg string, _ ...any) { told = append(told, msg) }
 	r.setConfig(c)
 	r.fresh(key("a", 0), start)
-	r.submit(t.Context(), func(w *writer) error { return w.conn.Close() })
+	r.direct(t.Context(), func(w *writer) error { return w.conn.Close() })
 	if got, err := r.claim(key("a", 1), start); err == nil {
 		r.want(key("a", 1), "running")
 	} else if !errors.Is(err, idempotency.ErrUnavailable) {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -57,8 +58,13 @@ func (r *reads) close() {
 }
 
 // Get implements idempotency.Store.
-func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (idempotency.Record, error) {
-	r, err := s.scanRow(s.read.one.QueryRowContext(ctx, id.Tenant, id.Key))
+func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (_ idempotency.Record, err error) {
+	r := s.overlay.get(id)
+	if r != nil {
+		r = &row{rec: r.rec.Clone()}
+	} else {
+		r, err = s.scanRow(s.read.one.QueryRowContext(ctx, id.Tenant, id.Key))
+	}
 	if err == nil && r.rec.Expired(now) {
 		err = idempotency.ErrNotFound
 	}
@@ -70,6 +76,13 @@ func (s *Store) Get(ctx context.Context, id idempotency.ID, now time.Time) (idem
 
 // Load implements idempotency.Store.
 func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Request, error) {
+	switch r := s.overlay.get(id); {
+	case r == nil:
+	case r.request != nil:
+		return parseRequest(bytes.Clone(r.request)) // what comes of it is the caller's own
+	case r.drops || r.id == 0:
+		return nil, idempotency.ErrNotFound
+	}
 	q, err := s.scanRequest(s.read.request.QueryRowContext(ctx, id.Tenant, id.Key), id)
 	if errors.Is(err, codec.ErrSealed) {
 		s.unreadable("a request", id, err)
@@ -83,6 +96,9 @@ func (s *Store) Load(ctx context.Context, id idempotency.ID) (*idempotency.Reque
 
 // Pending implements idempotency.Store.
 func (s *Store) Pending(ctx context.Context) ([]idempotency.Record, error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
 	rows, err := s.reader.QueryContext(ctx, selectPending)
 	if err != nil {
 		return nil, readError(err)
@@ -110,6 +126,9 @@ func (s *Store) scanAll(rows *sql.Rows) ([]idempotency.Record, error) {
 
 // Due implements idempotency.Store.
 func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempotency.Record, next time.Time, err error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, next, err
+	}
 	var text string
 	if err := s.read.next.QueryRowContext(ctx, timeText(now)).Scan(&text); err != nil {
 		return nil, next, readError(err)

@@ -32,7 +32,7 @@ func Reseal(ctx context.Context, c Config) (rows int, err error) {
 			return rows, err
 		}
 	}
-	return rows, s.submit(ctx, func(w *writer) error {
+	return rows, s.direct(ctx, func(w *writer) error {
 		return w.exec("DELETE FROM meta WHERE name LIKE ? AND name <> ?", seal.NotePrefix+"%", seal.NotePrefix+c.Keys.ID())
 	})
 }
@@ -52,7 +52,7 @@ var resealed = []sealedTable{
 func (s *Store) reseal(ctx context.Context, t sealedTable) (rows int, err error) {
 	for last := int64(-1); ; {
 		var found []sealedRow
-		err := s.submit(ctx, func(w *writer) (err error) {
+		err := s.direct(ctx, func(w *writer) (err error) {
 			if found, err = w.sealedRows(&t, last); err != nil {
 				return err
 			}

@@ -2,21 +2,30 @@ package sqlite
 
 import (
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"retryproxy/idempotency"
 	"retryproxy/store/codec"
 )
 
-// row is a record with its place in the file.
+// row is a record with its place in the database.
 type row struct {
 	id     int64 // records.id; 0: not there yet
-	answer int64 // answers.id; 0: none
+	answer int64 // answers.id; 0: none, or not there yet
 	bytes  int64 // of that answer
 	past   bool  // its ttl is over
 	rec    idempotency.Record
+
+	// What the database does not know yet.
+	request []byte               // what takes the place of its request, as codedRequest gives it
+	whole   *idempotency.Request // the same, of a change that goes straight to the database
+	drops   bool                 // its request goes
+	drop    int64                // answers.id of the answer that goes
+	carried bool                 // once already, see carryOver
 }
 
 const (
@@ -34,77 +43,85 @@ const (
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`
 
-	insertRecord = `INSERT INTO records (tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
-  state, version, updated, deadline, ttl, reason, executed, client_count, attempts, runs, history)
-  VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, 'running', ?,?,?,?, '', 'no', ?, 0, ?, '[]') ON CONFLICT (tenant, key) DO NOTHING`
-	reopenRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
+	insertRecord = `INSERT INTO records (id, tenant, key, created, owner, policy, shop, shop_tier, task_type, method, host, path, fingerprint, credentials, keyless, honoured, terms,
+  receipt, parked, notes, state, version, updated, deadline, next_at, expires, ttl, reason, executed, client_count, attempts, runs, history, status, status_text, stored, answer, bytes) VALUES `
+	recordPlaces = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+	updateRecord = `UPDATE records SET created=?, owner=?, policy=?, shop=?, shop_tier=?, task_type=?, method=?, host=?, path=?, fingerprint=?, credentials=?, keyless=?, honoured=?, terms=?,
   receipt=?, parked=?, notes=?, state=?, version=?, updated=?, deadline=?, next_at=?, expires=?, ttl=?, reason=?, executed=?, client_count=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?, past=0
-  WHERE id=?`
-	moveRecord = `UPDATE records SET owner=?, host=?, deadline=?, receipt=?, parked=?, notes=?, state=?, version=?, updated=?, next_at=?, expires=?, reason=?, executed=?, attempts=?, runs=?, history=?, status=?, status_text=?, stored=?, answer=?, bytes=?
   WHERE id=?`
 	putRequest = `INSERT INTO requests (record, mode, scheme, authority, target, exempt, others, honoured, version, fields, trailers, listener, client, user, body, sealed) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
   ON CONFLICT (record) DO UPDATE SET mode=excluded.mode, scheme=excluded.scheme, authority=excluded.authority, target=excluded.target,
   exempt=excluded.exempt, others=excluded.others, honoured=excluded.honoured, version=excluded.version,
   fields=excluded.fields, trailers=excluded.trailers, listener=excluded.listener, client=excluded.client, user=excluded.user, body=excluded.body, sealed=excluded.sealed`
 	dropRequest  = "DELETE FROM requests WHERE record = ?"
-	insertAnswer = "INSERT INTO answers (record, fields, body, sealed) VALUES (?,?,?,?)"
+	insertAnswer = "INSERT INTO answers (id, record, fields, body, sealed) VALUES "
+	answerPlaces = "(?,?,?,?,?)"
 	dropAnswer   = "DELETE FROM answers WHERE id = ?"
+
+	lastIDs = "SELECT coalesce((SELECT max(id) FROM records), 0), coalesce((SELECT max(id) FROM answers), 0)"
 )
 
+// values are what a statement is given, in its order.
+type values []driver.NamedValue
+
+// add appends a value of a type that drivers know.
+func (v values) add(x driver.Value) values {
+	return append(v, driver.NamedValue{Ordinal: len(v) + 1, Value: x})
+}
+
+// insert inserts rows of a table, several by one statement.
+type insert struct{ one, several string }
+
+// severalRows is how many rows are inserted by one statement.
+const severalRows = 8
+
+func inserts(into, places string) insert {
+	return insert{into + places, into + places + strings.Repeat(","+places, severalRows-1)}
+}
+
+var (
+	intoRecords = inserts(insertRecord, recordPlaces)
+	intoAnswers = inserts(insertAnswer, answerPlaces)
+)
+
+// columns are those of a new row.
+func (r *row) columns(v values) values {
+	return r.life(r.identity(v.add(r.id).add(r.rec.Tenant).add(r.rec.Key)))
+}
+
 // identity are the columns that only a new run changes.
-func (r *row) identity() []any {
+func (r *row) identity(v values) values {
 	rec := &r.rec
-	var credentials any
+	var credentials driver.Value
 	if rec.Credentials != [32]byte{} {
 		credentials = rec.Credentials[:]
 	}
-	return []any{
-		timeText(rec.Created), rec.Owner, rec.Policy, rec.Labels.Shop, rec.Labels.ShopTier, rec.Labels.TaskType,
-		rec.Method, rec.Host, rec.Path, rec.Fingerprint[:], credentials, rec.Keyless, rec.Honoured, termsBlob(rec.Terms),
-	}
+	return v.add(timeText(rec.Created)).add(rec.Owner).add(rec.Policy).add(rec.Labels.Shop).add(rec.Labels.ShopTier).add(rec.Labels.TaskType).
+		add(rec.Method).add(rec.Host).add(rec.Path).add(rec.Fingerprint[:]).add(credentials).add(rec.Keyless).add(rec.Honoured).add(termsBlob(rec.Terms))
 }
 
-// first are the columns of a record that was just made. All others have the
-// values that any new record has.
-func (r *row) first() []any {
+// life are all other columns.
+func (r *row) life(v values) values {
 	rec := &r.rec
-	return append(append([]any{rec.Tenant, rec.Key}, r.identity()...),
-		int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline), rec.TTL.String(), rec.ClientCount, runsText(rec.Runs))
-}
-
-// life are all other columns of a record that runs again.
-func (r *row) life() []any {
-	rec := &r.rec
-	return append([]any{
-		textOrNull(rec.Receipt), timeOrNull(rec.Parked), notesText(rec.Notes),
-		rec.State.String(), int64(rec.Version), timeText(rec.Updated), timeOrNull(rec.Deadline),
-		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.TTL.String(), rec.Reason, rec.Executed.String(),
-		rec.ClientCount, rec.Attempts, runsText(rec.Runs), historyText(rec.History),
-	}, r.marker()...)
-}
-
-// moved are the columns that Advance changes.
-func (r *row) moved() []any {
-	rec := &r.rec
-	return append([]any{
-		rec.Owner, rec.Host, timeOrNull(rec.Deadline), textOrNull(rec.Receipt), timeOrNull(rec.Parked), notesText(rec.Notes),
-		rec.State.String(), int64(rec.Version), timeText(rec.Updated),
-		timeOrNull(rec.NextAt), timeOrNull(rec.Expires), rec.Reason, rec.Executed.String(),
-		rec.Attempts, runsText(rec.Runs), historyText(rec.History),
-	}, r.marker()...)
-}
-
-// marker are the columns about the answer.
-func (r *row) marker() []any {
-	a := r.rec.Answer
+	v = v.add(textOrNull(rec.Receipt)).add(timeOrNull(rec.Parked)).add(notesText(rec.Notes)).
+		add(rec.State.String()).add(int64(rec.Version)).add(timeText(rec.Updated)).add(timeOrNull(rec.Deadline)).
+		add(timeOrNull(rec.NextAt)).add(timeOrNull(rec.Expires)).add(rec.TTL.String()).add(rec.Reason).add(rec.Executed.String()).
+		add(int64(rec.ClientCount)).add(int64(rec.Attempts)).add(runsText(rec.Runs)).add(historyText(rec.History))
+	a := rec.Answer
 	if a == nil {
-		return []any{nil, nil, nil, nil, 0}
+		return v.add(nil).add(nil).add(nil).add(nil).add(int64(0))
 	}
-	var kept any
+	var kept driver.Value
 	if r.answer != 0 {
 		kept = r.answer
 	}
-	return []any{a.Status, a.Reason, timeOrNull(a.Stored), kept, r.bytes}
+	return v.add(int64(a.Status)).add(a.Reason).add(timeOrNull(a.Stored)).add(kept).add(r.bytes)
+}
+
+// answerColumns are the columns of the answer of a row.
+func (s *Store) answerColumns(v values, r *row) values {
+	a, c := r.rec.Answer, s.closer(r.rec.ID)
+	return v.add(r.answer).add(r.id).add(c.text("answers.fields", fieldsText(a.Fields))).add(c.Seal("answers.body", a.Body)).add(c.key())
 }
 
 // scanner is a sql.Row or sql.Rows.
@@ -237,9 +254,9 @@ func (s *Store) scanRequest(from scanner, id idempotency.ID) (*idempotency.Reque
 }
 
 // requestColumns are the columns of a request.
-func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.Request) []any {
+func (s *Store) requestColumns(v values, record int64, id idempotency.ID, q *idempotency.Request) values {
 	c := s.closer(id)
-	var body any
+	var body driver.Value
 	if q.Body != nil {
 		body = c.Seal("requests.body", q.Body)
 	}
@@ -251,9 +268,8 @@ func (s *Store) requestColumns(record int64, id idempotency.ID, q *idempotency.R
 		}
 		others = string(text)
 	}
-	return []any{
-		record, q.Mode, q.Scheme, q.Authority, c.text("requests.target", q.Target), q.Exempt, c.text("requests.others", others), q.Honoured, q.Version,
-		c.text("requests.fields", fieldsText(q.Fields)), c.text("requests.trailers", fieldsText(q.Trailers)),
-		q.Listener, q.Client, q.User, body, c.key(),
-	}
+	return v.add(record).add(q.Mode).add(q.Scheme).add(q.Authority).add(c.text("requests.target", q.Target)).add(q.Exempt).
+		add(c.text("requests.others", others)).add(q.Honoured).add(q.Version).
+		add(c.text("requests.fields", fieldsText(q.Fields))).add(c.text("requests.trailers", fieldsText(q.Trailers))).
+		add(q.Listener).add(q.Client).add(q.User).add(body).add(c.key())
 }

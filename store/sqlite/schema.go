@@ -25,7 +25,7 @@ type migration struct {
 }
 
 // migrations are those from the beginning: the first makes version 1.
-var migrations = []migration{{text: schema1}, {text: schema2}, {text: schema3}, {text: schema4}, {schema5, moveCalls, dropCalls4}}
+var migrations = []migration{{text: schema1}, {text: schema2}, {text: schema3}, {text: schema4}, {schema5, moveCalls, dropCalls4}, {text: schema6}}
 
 const schema1 = `
 CREATE TABLE meta (
@@ -296,6 +296,12 @@ SELECT b.id AS block,
     'upstream_id', nullif(a.value ->> 16, '')))) FROM json_each(c.value, '$[29]') a) AS attempts,
   (SELECT json_group_array(json_object('cause', w.value ->> 0, 'for_ns', w.value ->> 1)) FROM json_each(c.value, '$[30]') w) AS waits
 FROM call_blocks b, json_each(b.texts) c;
+`
+
+// schema6 notes how far the database is: what came later is in the redo log, of which
+// earlier versions know nothing.
+const schema6 = `
+INSERT INTO meta (name, value) VALUES ('redo', lower(hex(randomblob(8))) || ' 0');
 `
 
 // checkedWhole is the size up to which all of a file is checked at the start.

@@ -187,7 +187,7 @@ func TestAKeyThatNothingNeedsMayGo(t *testing.T) {
 // alter changes the file behind the store's back.
 func alter(t *testing.T, s *Store, query string, args ...any) {
 	t.Helper()
-	if err := s.submit(t.Context(), func(w *writer) error {
+	if err := s.direct(t.Context(), func(w *writer) error {
 		_, err := w.conn.ExecContext(t.Context(), query, args...)
 		return err
 	}); err != nil {

@@ -1,9 +1,10 @@
 // Package sqlite answers one question: what is known about a call after this process is gone?
 //
 // It is the idempotency.Store in one SQLite file. One goroutine writes: it takes
-// all changes that wait, decides and applies them in one transaction, and
-// answers after the commit, so that many callers share one sync of the disk.
-// docs/store.md describes the file for people.
+// all changes that wait, decides them, writes what they make of records to a redo
+// log, and answers, so that many callers share one sync of the disk. The database
+// follows soon after, with the last state of each record.
+// docs/store.md describes the files for people.
 package sqlite
 
 import (
@@ -49,8 +50,8 @@ type Config struct {
 
 // Store keeps records in a file. The context of Begin and Advance bounds the wait
 // for a place in the writer's queue: when it ends there, nothing was changed and
-// the error is ErrUnavailable with the context's. From then on both wait for the
-// commit and report what came of it, whatever becomes of the context.
+// the error is ErrUnavailable with the context's. From then on both wait until it is
+// kept and report what came of it, whatever becomes of the context.
 type Store struct {
 	path    string // of the file
 	config  atomic.Pointer[Config]
@@ -63,6 +64,7 @@ type Store struct {
 	blocks  sync.Pool    // of *block, to be filled again
 	finder  *sql.DB      // looks into it
 	writer  *writer
+	overlay overlay
 	stop    chan struct{} // closed: the writer is to end
 	ended   chan struct{} // closed: it has
 	closing sync.Once
@@ -89,8 +91,9 @@ func open(ctx context.Context, c Config, steps []migration) (_ *Store, err error
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{
-		path:  filepath.Join(c.Path, File),
-		queue: make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
+		path:    filepath.Join(c.Path, File),
+		overlay: overlay{rows: make(map[idempotency.ID]*row)},
+		queue:   make(chan *change, mostQueued), notes: make(chan *change), stop: make(chan struct{}), ended: make(chan struct{}),
 		blocks: sync.Pool{New: func() any { return new(block) }},
 	}
 	s.setConfig(c)
@@ -147,7 +150,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
 		<-s.ended
-		s.closed = s.release()
+		s.closed = errors.Join(s.writer.end(), s.release())
 	})
 	return s.closed
 }
@@ -163,8 +166,8 @@ func (s *Store) release() error {
 		err = errors.Join(err, s.finder.Close())
 	}
 	if s.writer != nil {
-		err = errors.Join(err, s.writer.settle())
 		s.writer.disconnect()
+		s.writer.redo.close()
 	}
 	s.lock.Close()
 	if err != nil {

@@ -38,6 +38,9 @@ func (s sweep) more() <-chan struct{} {
 // sweep deletes some of what is over, and says whether there is more. Callers
 // have their turn in between.
 func (w *writer) sweep(now time.Time) (more bool) {
+	if w.settleAll() != nil {
+		return false
+	}
 	err := w.transaction(func() { more = w.sweepSome(now) })
 	return more && err == nil
 }

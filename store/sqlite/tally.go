@@ -19,6 +19,8 @@ type tally struct {
 	tenants map[string]int // rows of each; nil: not counted
 	early   int64          // rows or answers that went before their time
 	parked  time.Time      // since when the longest parked call waits, as of the last sweep
+	calls   int            // of the history
+	noted   int            // calls as of the last commit
 	journal []entry
 }
 
@@ -60,12 +62,13 @@ func (t *tally) count(e entry) {
 	}
 }
 
-func (t *tally) keep() { t.journal = t.journal[:0] }
+func (t *tally) keep() { t.journal, t.noted = t.journal[:0], t.calls }
 
 func (t *tally) undo() {
 	for _, e := range t.journal {
 		t.count(entry{tenant: e.tenant, state: e.state, n: -e.n, bytes: -e.bytes, early: -e.early})
 	}
+	t.calls = t.noted
 	t.keep()
 }
 
@@ -95,6 +98,10 @@ func countAll(ctx context.Context, db *sql.Conn, tenants bool) (*tally, error) {
 	for i, s := range states {
 		t.states[s] = counts[i]
 	}
+	if err := db.QueryRowContext(ctx, countCalls).Scan(&t.calls); err != nil {
+		return nil, err
+	}
+	t.noted = t.calls
 	if !tenants {
 		return t, nil
 	}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime"
@@ -30,24 +31,46 @@ var errClosed = fmt.Errorf("%w: it is closed", idempotency.ErrUnavailable)
 
 // change is what a caller wants from the writer.
 type change struct {
-	apply func(*writer) error // in the transaction; may be tried once only
-	err   error
-	done  chan struct{}
+	apply  func(*writer) error // tried again, in a transaction, when it says errDirect
+	direct bool                // it needs the database, and that has to be where the log is
+	err    error
+	done   chan struct{}
 }
 
-// submit has a change applied and waits for its commit. ctx ends the wait for a
+// errDirect says that a change cannot be made in the redo log alone. Nothing of it
+// was made.
+var errDirect = errors.New("bug: a change that was not made in a transaction")
+
+// submit has a change applied and waits until it is kept. ctx ends the wait for a
 // place in the queue only: what was written must not be unknown to the only one
 // who goes on with it, and what apply uses stays its own until submit returns.
 func (s *Store) submit(ctx context.Context, apply func(*writer) error) error {
-	return s.send(ctx, s.queue, apply)
+	return s.enqueue(ctx, s.queue, &change{apply: apply})
+}
+
+// direct is submit for what reads or writes the database itself.
+func (s *Store) direct(ctx context.Context, apply func(*writer) error) error {
+	return s.enqueue(ctx, s.queue, &change{apply: apply, direct: true})
+}
+
+// settled brings the database to where the redo log is now.
+func (s *Store) settled(ctx context.Context) error {
+	if s.overlay.size() == 0 {
+		return nil
+	}
+	return s.direct(ctx, func(*writer) error { return nil })
 }
 
 // send is submit by one of the queues.
 func (s *Store) send(ctx context.Context, queue chan<- *change, apply func(*writer) error) error {
+	return s.enqueue(ctx, queue, &change{apply: apply})
+}
+
+func (s *Store) enqueue(ctx context.Context, queue chan<- *change, c *change) error {
 	if ctx.Err() != nil {
 		return gaveUp(ctx)
 	}
-	c := &change{apply: apply, done: make(chan struct{})}
+	c.done = make(chan struct{})
 	select {
 	case <-s.stop:
 		return errClosed
@@ -82,17 +105,34 @@ func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("%w: nobody waits: %w", idempotency.ErrUnavailable, context.Cause(ctx))
 }
 
-// writer is the only one that changes the file. All of it belongs to its
+// writer is the only one that changes the files. All of it belongs to its
 // goroutine.
 type writer struct {
-	store  *Store
-	db     *sql.DB   // nil: to be opened again
-	conn   *sql.Conn // its only connection
-	stmts  map[string]*sql.Stmt
-	tally  *tally
-	cache  *simplelru.LRU[idempotency.ID, *row] // of calls that are not over
-	broken error                                // what failed in this transaction
-	ill    bool                                 // the last one failed
+	store           *Store
+	db              *sql.DB   // nil: to be opened again
+	conn            *sql.Conn // its only connection
+	stmts           map[string]*sql.Stmt
+	raws            map[string]driver.StmtExecContext // of the same connection
+	values, answers values                            // room for those of statements
+	waiting         []*row                            // new ones that are inserted together
+	tally           *tally
+	cache           *simplelru.LRU[idempotency.ID, *row] // of calls that are not over, as the database has them
+	within          bool                                 // a transaction for changes is open
+	broken          error                                // what failed in this transaction
+	ill             bool                                 // the last one failed
+
+	known      *known // keys of rows; nil: not read yet
+	learning   *known // what is to take its place; nil: nothing
+	redo       *redoLog
+	logless    bool                    // it cannot be written
+	frame      []byte                  // of the changes that are staged
+	staged     []*row                  // what they make of rows
+	stagedAs   map[idempotency.ID]*row // the last of each
+	ahead      []*row                  // what the overlay has, and what came before it, in the order of changes
+	pending    int                     // bytes of them
+	settling   *time.Timer             // when the database is brought to where the log is
+	lastRecord int64                   // id of a row
+	lastAnswer int64
 }
 
 func newWriter(ctx context.Context, s *Store) (*writer, error) {
@@ -100,15 +140,41 @@ func newWriter(ctx context.Context, s *Store) (*writer, error) {
 	if err != nil {
 		panic("bug: a cache without room")
 	}
-	w := &writer{store: s, cache: cache}
+	w := &writer{store: s, cache: cache, values: make(values, 0, severalRows*40), answers: make(values, 0, severalRows*5), stagedAs: make(map[idempotency.ID]*row), frame: newFrame(nil)}
+	w.settling = time.NewTimer(settleEvery)
+	w.tally = &tally{states: make(map[idempotency.State]int)} // until all are counted
 	if err := w.reconnect(ctx); err != nil {
 		return nil, s.explained(err)
 	}
-	if w.tally, err = countAll(ctx, w.conn, s.bounds().Entries > 0); err != nil {
+	if err := w.recover(ctx); err != nil {
 		w.disconnect()
 		return nil, s.explained(err)
 	}
 	return w, nil
+}
+
+// recover brings the database to where an earlier process left the redo log, and
+// counts what is there.
+func (w *writer) recover(ctx context.Context) error {
+	var text string
+	if err := w.conn.QueryRowContext(ctx, selectRedo).Scan(&text); err != nil {
+		return fmt.Errorf("the row redo of meta: %w", err)
+	}
+	mark, err := parseRedoMark(text)
+	if err != nil {
+		return fmt.Errorf("the row redo of meta says %q: %w", text, err)
+	}
+	if err := w.conn.QueryRowContext(ctx, lastIDs).Scan(&w.lastRecord, &w.lastAnswer); err != nil {
+		return err
+	}
+	w.redo = newRedoLog(w.store.path, mark, w.store.bounds().Durability)
+	if err := w.replay(); err != nil {
+		return err
+	}
+	if w.tally, err = countAll(ctx, w.conn, w.store.bounds().Entries > 0); err == nil {
+		w.learn()
+	}
+	return err
 }
 
 // run applies changes until the store is closed, and sweeps.
@@ -116,6 +182,7 @@ func (w *writer) run() {
 	defer close(w.store.ended)
 	round := time.NewTimer(sweepEvery)
 	defer round.Stop()
+	defer w.settling.Stop()
 	pause := sweepEvery
 	soon := func() { // after a change
 		if pause > sweepEvery {
@@ -138,6 +205,12 @@ func (w *writer) run() {
 				pause = sweepEvery // somebody waits for its recovery
 			}
 			round.Reset(pause)
+		case <-w.settling.C:
+			if len(w.ahead) > 0 {
+				_ = w.settleMost() // health says how it went, and the next sweep tries again
+			}
+		case <-w.learnt():
+			w.learnSome()
 		case <-due.more():
 		case <-w.store.stop:
 			w.last()
@@ -171,24 +244,56 @@ func (w *writer) alone(c *change) {
 	close(c.done)
 }
 
-// together applies a change and all that wait behind it in one transaction.
+// together applies a change and all that wait behind it, and answers when the redo
+// log has them.
 func (w *writer) together(first *change) {
-	batch := append(make([]*change, 0, 64), first)
-	err := w.transaction(func() {
-		first.err = first.apply(w)
-		for idle := 0; len(batch) < mostTogether && w.broken == nil; {
-			select {
-			case c := <-w.store.queue:
-				batch = append(batch, c)
-				c.err = c.apply(w)
-			default:
-				if idle++; idle > 1 {
-					return
-				}
-				runtime.Gosched() // those who were just answered come back
+	if w.ill && w.failing(first) {
+		return
+	}
+	batch := make([]*change, 0, 64)
+	next := first
+	for ; next != nil && w.apply(next); next = w.next(len(batch)) {
+		batch = append(batch, next)
+	}
+	answer(batch, w.publish())
+	if w.broken != nil {
+		w.undo()
+	}
+	if next != nil {
+		w.directly(next)
+	}
+	if len(w.ahead) >= mostAhead || w.pending >= mostPending {
+		_ = w.settleMost() // health says how it went
+	}
+}
+
+// apply applies a change where the redo log is enough for it.
+func (w *writer) apply(c *change) bool {
+	if c.direct {
+		return false
+	}
+	c.err = c.apply(w)
+	return !errors.Is(c.err, errDirect)
+}
+
+// next is one more change for a batch of n; nil: that is all.
+func (w *writer) next(n int) *change {
+	for idle := 0; n < mostTogether && len(w.frame) < mostPending && w.broken == nil; idle++ {
+		select {
+		case c := <-w.store.queue:
+			return c
+		default:
+			if idle > 0 {
+				return nil
 			}
+			runtime.Gosched() // those who were just answered come back
 		}
-	})
+	}
+	return nil
+}
+
+// answer tells callers how it went; err: nothing of it was kept.
+func answer(batch []*change, err error) {
 	for _, c := range batch {
 		if err != nil {
 			c.err = err
@@ -197,14 +302,52 @@ func (w *writer) together(first *change) {
 	}
 }
 
+// failing tries whether the database can be written again. If not, nobody who waits
+// is kept waiting.
+func (w *writer) failing(first *change) bool {
+	err := w.settleAll()
+	if err == nil {
+		return false
+	}
+	batch := []*change{first}
+	for len(batch) < mostTogether {
+		select {
+		case c := <-w.store.queue:
+			batch = append(batch, c)
+			continue
+		default:
+		}
+		break
+	}
+	answer(batch, err)
+	return true
+}
+
+// directly applies a change, and all that wait behind it, in one transaction.
+func (w *writer) directly(first *change) {
+	if err := w.settleAll(); err != nil {
+		answer([]*change{first}, err)
+		return
+	}
+	batch := append(make([]*change, 0, 64), first) // it is answered also when nothing can be begun
+	err := w.transaction(func() {
+		w.within = true
+		defer func() { w.within = false }()
+		first.err = first.apply(w)
+		for c := w.next(len(batch)); c != nil; c = w.next(len(batch)) {
+			batch = append(batch, c)
+			c.err = c.apply(w)
+		}
+	})
+	answer(batch, err)
+}
+
 // transaction runs changes and commits them, or none of them.
 func (w *writer) transaction(run func()) error {
-	if w.db == nil {
-		if err := w.reconnect(unending); err != nil {
-			err = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
-			w.health(err)
-			return err
-		}
+	if err := w.connected(); err != nil {
+		err = fmt.Errorf("%w: %w", idempotency.ErrUnavailable, err)
+		w.health(err)
+		return err
 	}
 	w.broken = nil
 	if w.exec("BEGIN IMMEDIATE") == nil {
@@ -227,6 +370,7 @@ func (w *writer) transaction(run func()) error {
 // a want of room or a busy file nothing about the connection is sure.
 func (w *writer) undo() {
 	w.tally.undo()
+	w.waiting = w.waiting[:0]
 	w.cache.Purge()
 	if e, ok := errors.AsType[*sqlite.Error](w.broken); ok && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code()&0xff == sqlite3.SQLITE_BUSY) {
 		// SQLite may have rolled back itself, then this says that there is nothing.
@@ -252,6 +396,32 @@ func (w *writer) exec(query string, args ...any) error {
 	return err
 }
 
+// raw is exec without what database/sql does for each value, and says how many rows
+// were changed.
+func (w *writer) raw(query string, args values) (rows int64, err error) {
+	if w.broken != nil {
+		return 0, w.broken
+	}
+	err = w.conn.Raw(func(c any) error {
+		st := w.raws[query]
+		if st == nil {
+			made, err := c.(driver.Conn).Prepare(query)
+			if err != nil {
+				return err
+			}
+			st = made.(driver.StmtExecContext)
+			w.raws[query] = st
+		}
+		res, err := st.ExecContext(unending, args)
+		if err != nil {
+			return err
+		}
+		rows, err = res.RowsAffected()
+		return err
+	})
+	return rows, w.fail(err)
+}
+
 func (w *writer) result(query string, args ...any) (sql.Result, error) {
 	st, err := w.prepared(query)
 	if err != nil {
@@ -262,20 +432,6 @@ func (w *writer) result(query string, args ...any) (sql.Result, error) {
 		return nil, w.fail(err)
 	}
 	return res, nil
-}
-
-// inserted runs an INSERT and gives the id of the new row; 0: there is none.
-func (w *writer) inserted(query string, args ...any) (int64, error) {
-	res, err := w.result(query, args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	if err != nil || n == 0 {
-		return 0, w.fail(err)
-	}
-	id, err := res.LastInsertId()
-	return id, w.fail(err)
 }
 
 // fail ends the transaction with its first error.
@@ -300,6 +456,14 @@ func (w *writer) prepared(query string) (*sql.Stmt, error) {
 	return st, err
 }
 
+// connected sees to it that there is a connection.
+func (w *writer) connected() error {
+	if w.db != nil {
+		return nil
+	}
+	return w.reconnect(unending)
+}
+
 func (w *writer) reconnect(ctx context.Context) error {
 	db, err := w.store.connect(writing)
 	if err != nil {
@@ -310,18 +474,23 @@ func (w *writer) reconnect(ctx context.Context) error {
 		db.Close()
 		return err
 	}
-	w.db, w.conn, w.stmts = db, conn, make(map[string]*sql.Stmt)
+	w.db, w.conn, w.stmts, w.raws = db, conn, make(map[string]*sql.Stmt), make(map[string]driver.StmtExecContext)
 	return nil
 }
 
-// settle moves the log into the file and empties it: what was deleted is then in
-// neither.
-func (w *writer) settle() error {
-	if w.db == nil {
-		return nil
+// end moves all logs into the database and removes them: what was deleted is then in
+// none.
+func (w *writer) end() error {
+	if err := w.settleAll(); err != nil {
+		w.redo.close()
+		return err
 	}
-	_, err := w.conn.ExecContext(unending, "PRAGMA wal_checkpoint(TRUNCATE)")
-	return err
+	err := w.redo.remove()
+	if w.db == nil {
+		return err
+	}
+	_, e := w.conn.ExecContext(unending, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return errors.Join(err, e)
 }
 
 // disconnect gives the connection back, and with it an open transaction.
@@ -332,17 +501,32 @@ func (w *writer) disconnect() {
 	for _, st := range w.stmts {
 		st.Close()
 	}
+	for _, st := range w.raws { // one that is left would keep the connection, and its locks
+		_ = st.(driver.Stmt).Close()
+	}
 	_ = w.conn.Close() // it may be gone already
 	if err := w.db.Close(); err != nil {
 		w.store.bounds().Log("store: a connection did not close", "error", err)
 	}
-	w.db, w.conn, w.stmts = nil, nil, nil
+	w.db, w.conn, w.stmts, w.raws = nil, nil, nil, nil
 }
 
 // find reads a row; nil when there is none.
 func (w *writer) find(id idempotency.ID) (*row, error) {
+	if r, ok := w.stagedAs[id]; ok {
+		return r, nil
+	}
+	if r, ok := w.store.overlay.rows[id]; ok {
+		return r, nil
+	}
 	if r, ok := w.cache.Get(id); ok {
 		return r, nil
+	}
+	if w.isNew(id) {
+		return nil, nil
+	}
+	if err := w.connected(); err != nil {
+		return nil, w.fail(err)
 	}
 	st, err := w.prepared(selectOne)
 	if err != nil {
