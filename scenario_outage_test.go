@@ -110,3 +110,24 @@ func TestTroubleOfOneShopIsTold(t *testing.T) {
 		}
 	}, alerting("{on: breaker}")...)
 }
+
+// A call that waits for another one with its key says so, and is counted until it has
+// its answer.
+func TestWaitForAKeyIsShown(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", after(800*time.Millisecond, answer(200, "ok")))
+		first := r.async(func() reply { return r.post("http://u1.test/x", "{}", keyed) })
+		rest(100 * time.Millisecond)
+		second := r.async(func() reply { return r.post("http://u1.test/x", "{}", keyed) })
+		rest(100 * time.Millisecond)
+		var calls []struct{ Cause string }
+		r.admin("GET", "/api/v1/calls?state=waiting", "", &calls)
+		if len(calls) != 1 || calls[0].Cause != "key" {
+			t.Errorf("waiting = %+v, want one for its key", calls)
+		}
+		r.wantMetric(1, "waiting", "cause=key")
+		r.want(<-first, 200, u, 1)
+		r.want(<-second, 200, u, 1)
+		r.wantMetric(0, "waiting")
+	})
+}

@@ -101,7 +101,7 @@ func (p *Proxy) Waiting() map[string]int {
 		out["parked"] = n
 	}
 	if n := p.calls.following.Load(); n > 0 {
-		out["key"] = int(n)
+		out[causeKey] = int(n)
 	}
 	return out
 }
@@ -122,6 +122,9 @@ func (x *exchange) look(now time.Time) *attempt.Summary {
 	s.Attempts = append(attempt.History(nil), x.past...)
 	if s.State = x.live.state; s.State == "" {
 		s.State = stateRunning
+	}
+	if s.State == stateWaiting {
+		s.Cause = causeKey
 	}
 	if t := x.live.ticket; t != nil {
 		v := x.p.Limiter.View(t, now)
