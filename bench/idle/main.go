@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -28,10 +29,11 @@ type options struct {
 	binary string
 	calls  int
 	window time.Duration
+	out    io.Writer
 }
 
 func main() {
-	var o options
+	o := options{out: os.Stdout}
 	flag.StringVar(&o.binary, "retryproxy", "", "the `binary` to measure (default: built from the current directory)")
 	flag.IntVar(&o.calls, "calls", 5000, "how many wait")
 	flag.DurationVar(&o.window, "window", 10*time.Second, "of the measurement")
@@ -149,7 +151,7 @@ func measure(o *options, dir, name, config string, urls []string) error {
 		return err
 	}
 	memory, err := p.Memory()
-	fmt.Printf("%s: %s; CPU %.2f %% of a core over %v, resident %d MiB, a scrape of the metrics %v\n",
+	fmt.Fprintf(o.out, "%s: %s; CPU %.2f %% of a core over %v, resident %d MiB, a scrape of the metrics %v\n",
 		name, causes, 100*float64(after-before)/float64(o.window), o.window, memory>>20, took.Round(100*time.Microsecond))
 	return err
 }
@@ -174,7 +176,7 @@ func ask(proxy string, n int, urls []string) (conns []net.Conn, err error) {
 // waiting reads what the calls wait for from the metrics, and how long those took.
 func waiting(admin string) (causes string, took time.Duration, err error) {
 	began := time.Now()
-	res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // a program of its own
+	res, err := http.Get("http://" + admin + "/metrics")
 	if err != nil {
 		return "", 0, err
 	}
