@@ -23,7 +23,7 @@ type Host struct {
 	row    int    // failures in a row while closed
 	good   voices // who succeeded lately
 	bad    voices // who failed lately
-	blamed string // the shop that fails alone, once that was reported
+	blamed blamed // shops that fail alone, once that was reported: what they fail says nothing of the host
 
 	state  State
 	reason string    // of the last change
@@ -133,11 +133,13 @@ func (h *Host) Report(p Pass, r Result, shop string, now time.Time) *Event {
 		h.row = 0
 		h.window.add(false, now)
 		h.good.hear(shop, now)
-		if h.blamed == shop {
-			h.blamed = ""
+		if len(h.blamed) > 0 {
+			h.blamed.forget(shop, now.Add(-h.config.Window))
 		}
 	default:
-		return h.shut(ReasonProbeOK, now)
+		e := h.shut(ReasonProbeOK, now)
+		h.good.hear(shop, now)
+		return e
 	}
 	return nil
 }
@@ -222,9 +224,12 @@ func (h *Host) Configure(config Config, now time.Time) {
 
 // fail counts a failure while closed.
 func (h *Host) fail(shop string, now time.Time) *Event {
+	h.bad.hear(shop, now)
+	if h.known(shop, now) {
+		return nil
+	}
 	h.row++
 	h.window.add(true, now)
-	h.bad.hear(shop, now)
 	reason := h.verdict(now)
 	switch {
 	case reason == "":
@@ -232,11 +237,27 @@ func (h *Host) fail(shop string, now time.Time) *Event {
 	case !h.alone(shop, now):
 		h.outage, h.reach = now, h.whom(shop, now)
 		return h.open(h.config.Open, reason, now)
-	case h.blamed == shop:
-		return nil
 	}
-	h.blamed = shop
+	h.blamed.add(shop, now)
+	h.row, h.window = 0, newWindow(h.config.Window) // the host is judged by the others from now on
 	return &Event{Scope: "shop", Host: h.name, Shop: shop, From: Closed, To: Open, Reason: ReasonOneShop, At: now}
+}
+
+// known says that a shop is blamed already: of the others somebody succeeded within the
+// window, or they were well when they were heard of last.
+func (h *Host) known(shop string, now time.Time) bool {
+	i := h.blamed.find(shop)
+	if i < 0 {
+		return false
+	}
+	since := now.Add(-h.config.Window)
+	ok, n := h.good.others(shop, h.blamed, since)
+	if bad, _ := h.bad.others(shop, h.blamed, since); n > 0 || ok.After(bad) {
+		h.blamed[i].at = now
+		return true
+	}
+	h.blamed.forget(shop, since)
+	return false
 }
 
 // verdict is why the host is to be cut off; empty: it is not. The ratio looks back
@@ -254,22 +275,26 @@ func (h *Host) verdict(now time.Time) string {
 	return ""
 }
 
-// alone says that only this shop fails: of the others the newest word is a success, and
-// not older than the window, unless the shop was found to be alone before.
+// alone says that only this shop fails: of the others, but for those that were blamed
+// before, the newest word is a success, no older than the window. More shops that
+// succeed than are blamed: where one is lucky and several are not it is an outage.
 func (h *Host) alone(shop string, now time.Time) bool {
 	if shop == "" {
 		return false
 	}
-	ok, bad := h.good.other(shop), h.bad.other(shop)
-	return ok.After(bad) && (h.blamed == shop || now.Sub(ok) <= h.config.Window)
+	since := now.Add(-h.config.Window)
+	h.blamed.forget(shop, since)
+	ok, n := h.good.others(shop, h.blamed, since)
+	bad, _ := h.bad.others(shop, h.blamed, since)
+	return ok.After(bad) && n > len(h.blamed)
 }
 
 // whom says whose failures opened the breaker.
 func (h *Host) whom(shop string, now time.Time) Reach {
-	switch other := h.bad.other(shop); {
+	switch _, n := h.bad.others(shop, nil, now.Add(-h.config.Window)); {
 	case shop == "":
 		return ReachAnybody
-	case !other.IsZero() && now.Sub(other) <= h.config.Window:
+	case n > 0:
 		return ReachShops
 	}
 	return ReachShop
@@ -302,7 +327,7 @@ func (h *Host) halfOpen(now time.Time) (p Pass, event *Event) {
 func (h *Host) shut(reason string, now time.Time) *Event {
 	e := h.change(Closed, reason, now)
 	h.row, h.span, h.window, h.outage, h.reach = 0, 0, newWindow(h.config.Window), time.Time{}, ReachUnknown
-	h.good, h.bad, h.blamed = voices{}, voices{}, ""
+	h.good, h.bad, h.blamed = voices{}, voices{}, nil
 	return e
 }
 

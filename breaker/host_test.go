@@ -163,7 +163,11 @@ func TestOneShopIsBlamedOnce(t *testing.T) {
 	report("a", Alive, 1)
 	report("b", Alive, 1)
 	report("a", Failed, 7)
-	report("b", Failed, 1)
+	report("b", Failed, 1) // an accident: what the shop that is blamed fails is no word against the host
+	if len(got) != 2 {
+		t.Errorf("events = %q, want the host open", got)
+	}
+	report("b", Failed, 4)
 	if want := []string{"shop a", "shop a", "host "}; !slices.Equal(got, want) {
 		t.Errorf("events = %q, want %q", got, want)
 	}
@@ -176,8 +180,71 @@ func TestOneShopIsBlamedOnce(t *testing.T) {
 	}
 }
 
-// A shop that was found to fail alone goes on to do so while the others are silent; the
-// first of them that fails as well makes it an outage.
+// Of two shops one is dead. The other keeps its host, but for its own failures, and
+// gets it back after an outage though the dead one failed next.
+func TestDeadShopBesideAnother(t *testing.T) {
+	h, now := NewHost("h:80", config), t0
+	heard(&h, "well", Served, now)
+	for range 600 {
+		now = now.Add(100 * time.Millisecond)
+		heard(&h, "dead", Failed, now)
+		heard(&h, "dead", Failed, now)
+		r := Served
+		if now.Second()%10 == 0 {
+			r = Failed // an accident now and then
+		}
+		if now.Nanosecond() == 0 {
+			heard(&h, "well", r, now)
+		}
+		if h.State(now) != Closed {
+			t.Fatalf("%v after %v", h.Status(now), now.Sub(t0))
+		}
+	}
+	for range 5 {
+		heard(&h, "well", Failed, now)
+	}
+	if h.State(now) != Open {
+		t.Fatal("both fail, yet the host is not cut off")
+	}
+	now = now.Add(2 * time.Second)
+	heard(&h, "well", Served, now)
+	for range 8 {
+		heard(&h, "dead", Failed, now)
+	}
+	if h.State(now) != Closed {
+		t.Errorf("%+v, want it known that another is well", h.Status(now))
+	}
+}
+
+// Several shops may fail alone, as long as more succeed; where one is lucky and the
+// others are not it is an outage.
+func TestSeveralShopsOrAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		dead, well int
+		open       bool
+	}{{1, 1, false}, {2, 1, true}, {3, 1, true}, {2, 3, false}, {3, 5, false}, {5, 2, true}} {
+		h, now, opened := NewHost("h:80", config), t0, false
+		for i := 0; i < 400 && !opened; i++ {
+			now = now.Add(10 * time.Millisecond)
+			for range 3 { // they repeat
+				heard(&h, fmt.Sprint("dead", i%tt.dead), Failed, now)
+				opened = opened || h.State(now) != Closed
+			}
+			if now = now.Add(time.Millisecond); h.State(now) == Closed {
+				heard(&h, fmt.Sprint("well", i%tt.well), Served, now)
+			}
+		}
+		if opened != tt.open {
+			t.Errorf("%d shops fail, %d do not: opened %v, want %v", tt.dead, tt.well, opened, tt.open)
+		}
+		if len(h.blamed) > len(h.good) {
+			t.Errorf("%d shops are remembered as blamed", len(h.blamed))
+		}
+	}
+}
+
+// A shop that was found to fail alone goes on to do so while the others are silent; its
+// failures count again once the newest word of the others is one as well.
 func TestBlamedShopFailsOnAlone(t *testing.T) {
 	h := NewHost("h:80", config)
 	heard(&h, "b", Alive, t0)
@@ -187,7 +254,11 @@ func TestBlamedShopFailsOnAlone(t *testing.T) {
 	if s := h.Status(at(100 * time.Second)); s.State != Closed {
 		t.Fatalf("Status = %+v, want closed", s)
 	}
-	if e := heard(&h, "b", Failed, at(101*time.Second)); e == nil || e.Scope != "host" || e.Reach != ReachShops {
+	heard(&h, "b", Failed, at(101*time.Second))
+	for range 3 {
+		heard(&h, "a", Failed, at(102*time.Second))
+	}
+	if e := heard(&h, "a", Failed, at(102*time.Second)); e == nil || e.Scope != "host" || e.Reach != ReachShops {
 		t.Errorf("event = %+v, want an outage of several shops", e)
 	}
 }

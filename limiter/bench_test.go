@@ -175,21 +175,54 @@ func BenchmarkLookAt5000(b *testing.B) {
 	}
 }
 
-// BenchmarkViewOf5000 is what the list of these calls costs, each.
-func BenchmarkViewOf5000(b *testing.B) {
-	c := config
-	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 10_000
+// outaged is 10 000 retries of 200 shops and 5 task types in line at a host that is down
+// and whose pace is known.
+func outaged() (*Limiter, []*Ticket) {
+	c := crowded()
+	c.MaxInFlight, c.MaxWaiting, c.MaxWait, c.Buckets = 256, 20_000, 10*time.Minute, Buckets{Limit{Off: true}, Limit{Off: true}, Limit{Off: true}}
+	c.Breaker = breaker.Config{ConsecutiveFailures: 1, MinCalls: 1e6, Window: time.Second, Open: time.Minute, OpenMax: time.Minute}
 	l := New(c, nil)
+	for i := range 2 {
+		a, _ := l.Ask(&Claim{Host: "u.test:80"}, t0)
+		l.Report(a.Grant, []breaker.Result{breaker.Served, breaker.Failed}[i], t0.Add(time.Second))
+		l.Release(a.Grant, t0.Add(time.Second))
+	}
 	var all []*Ticket
-	for i := range 5001 {
-		if _, t := l.Ask(&Claim{Host: "u1.test:80", Shop: fmt.Sprint(i % 50), Retry: i%2 == 1, MaxWait: time.Hour}, t0); t != nil {
-			all = append(all, t)
+	for i := range 10_000 {
+		_, t := l.Ask(&Claim{
+			Host: "u.test:80", Shop: fmt.Sprint("s", i%200), TaskType: fmt.Sprint("t", i/200%5), Retry: true, Retries: 1,
+			Priority: 5, Arrived: t0.Add(time.Duration(i)), MaxWait: time.Hour, Deadline: t0.Add(time.Hour),
+		}, t0)
+		all = append(all, t)
+	}
+	return l, all
+}
+
+// BenchmarkViewOfTenThousand is what an operator's look at one of many costs.
+func BenchmarkViewOfTenThousand(b *testing.B) {
+	l, all := outaged()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		l.View(all[i*7919%len(all)], t0)
+	}
+}
+
+// BenchmarkShedWithTenThousand is one more whose turn cannot come in time.
+func BenchmarkShedWithTenThousand(b *testing.B) {
+	l, _ := outaged()
+	b.ReportAllocs()
+	for b.Loop() {
+		_, t := l.Ask(&Claim{Host: "u.test:80", Shop: "s17", TaskType: "t1", Retry: true, Retries: 1, Priority: 5, MaxWait: time.Hour, Deadline: t0.Add(70 * time.Second)}, t0)
+		if t != nil {
+			b.Fatal("it waits")
 		}
 	}
-	b.ReportAllocs()
-	for n := 0; b.Loop(); n++ {
-		if l.View(all[n%len(all)], t0).Place == 0 {
-			b.Fatal("it has no place")
-		}
+}
+
+// BenchmarkHostsWithTenThousand is what a scrape of the gates costs.
+func BenchmarkHostsWithTenThousand(b *testing.B) {
+	l, _ := outaged()
+	for b.Loop() {
+		l.Hosts(t0)
 	}
 }

@@ -121,7 +121,8 @@ func (b *board) next() (best *Ticket) {
 // nextAt is the call that starts next at a gate: whose turn it is, but nobody
 // probes who is short of time while another has more. Those who wait longest are
 // about to run out of it, and probes that end with their calls would keep a host
-// cut off that has long recovered. Among those with time enough the turn decides.
+// cut off that has long recovered. Nor does the shop whose probe failed last while another
+// waits: its failures may be its own. Among the others the turn decides.
 func (b *board) nextAt(g *gate) *Ticket {
 	fresh, late := g.lanes[laneFresh].first(b), g.lanes[laneBacklog].first(b)
 	best := fresh
@@ -132,11 +133,14 @@ func (b *board) nextAt(g *gate) *Ticket {
 	case closed && b.choose(g) == laneBacklog, !closed && earlier(late, fresh):
 		best = late
 	}
-	if best == nil || g.closed(b.now) || !best.short(b.now) {
+	if best == nil || g.closed(b.now) || !best.short(b.now) && !g.suspects(best) {
 		return best
 	}
 	return b.prober(g)
 }
+
+// suspects says that it was the shop's probe that failed last.
+func (g *gate) suspects(t *Ticket) bool { return g.failed != "" && t.claim.Shop == g.failed }
 
 // prober is the fittest probe of all that could start at a gate.
 func (b *board) prober(g *gate) (best *Ticket) {
@@ -330,10 +334,16 @@ func (b *board) later(at time.Time) time.Time {
 	return b.now
 }
 
-// relieve ends an outage at a gate whose breaker was closed until now, once the ramp is
-// over and nobody waits any more of those whom it kept waiting.
+// relieve ends an outage at a gate whose breaker was closed until now: the ramp is over,
+// and nobody waits any more of those whom it kept waiting. Retries for which there is a
+// slot but no token are not the outage's, and nobody waits for longer than max_wait: at
+// a host that is always busy, calls that failed since would make it last for ever.
 func (b *board) relieve(g *gate) {
-	if !g.relief || g.lanes[laneBacklog].size > 0 || g.ramp.under(b.config.Ramp, b.now) {
+	full := g.ramp.ends(b.config.Ramp)
+	if !g.relief || b.now.Before(full) {
+		return
+	}
+	if g.lanes[laneBacklog].size > 0 && g.stop != "" && b.now.Before(full.Add(b.config.MaxWait)) {
 		return
 	}
 	if g.relief = false; g.outage.Most > 0 {

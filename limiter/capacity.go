@@ -87,14 +87,15 @@ func (b *board) choose(g *gate) int {
 	return laneFresh
 }
 
-// charge books a start that both lanes wanted.
+// charge books a start that both lanes wanted. Probes go by age, so the backlog may start
+// more than its share of them: it does not pay that back later.
 func (b *board) charge(g *gate, lane int) {
 	_, share := b.backlogPlaces(g)
 	g.credit += share
 	if lane == laneBacklog {
 		g.credit--
 	}
-	g.credit = min(g.credit, 1)
+	g.credit = min(max(g.credit, 0), 1)
 }
 
 // pace is how long attempts that succeed hold a slot, in seconds; 0: unknown.

@@ -20,6 +20,7 @@ type gate struct {
 	lanes       [lanes]lane
 	credit      float64          // of the backlog: its share of the starts that both lanes wanted
 	relief      bool             // an outage, or what it left is being worked off
+	failed      string           // shop of the last probe that failed: others probe before it
 	outage      Outage           // of relief: Waiting and Release are not kept
 	limitBefore int              // of relief
 	waiting     int              // calls in line
@@ -114,8 +115,8 @@ func (g *gate) measure(stop string, now time.Time) {
 }
 
 // next is when time alone changes something at a gate: a deadline or a patience ends, a
-// probe is due or silent for too long, the ramp gives another slot, a call is late or
-// aged. Zero: never.
+// probe is due or silent for too long, the ramp gives another slot or is over, a call is
+// late or aged. Zero: never.
 func (b *board) wakes(g *gate) (at time.Time) {
 	add := func(x time.Time) {
 		if !x.IsZero() && (at.IsZero() || x.Before(at)) {
@@ -128,8 +129,12 @@ func (b *board) wakes(g *gate) (at time.Time) {
 	if t, ok := g.deadlines.first(); ok {
 		add(t.claim.Deadline)
 	}
-	if g.relief && g.closed(b.now) && g.ramp.under(b.config.Ramp, b.now) {
-		add(g.ramp.ends(b.config.Ramp)) // the outage is over
+	if full := g.ramp.ends(b.config.Ramp); g.relief && g.closed(b.now) {
+		if full.After(b.now) {
+			add(full)
+		} else {
+			add(full.Add(b.config.MaxWait))
+		}
 	}
 	if g.waiting == 0 || g.stop == "" {
 		return at

@@ -105,6 +105,23 @@ func TestCase_CB_09_WaitingForTheBreakerIsNoAttempt(t *testing.T) {
 	}
 }
 
+// A shop that is dead by itself, with many that have waited for longest, does not keep
+// the others cut off: after its failure another shop probes.
+func TestAnotherShopProbesAfterAFailure(t *testing.T) {
+	d := newDesk(t, slots(10))
+	d.fail(host)
+	dead := d.line(20, Claim{Shop: "dead", MaxWait: 10 * time.Second}) // aged
+	well := d.line(1, Claim{Shop: "well"})
+	d.until(at(2 * time.Second))
+	d.end(d.granted("dead", dead[0]).Grant, breaker.Failed)
+	d.until(at(6 * time.Second))
+	if !d.waits(dead[1]) || d.waits(well[0]) {
+		t.Fatal("the shop that failed probes again before another")
+	}
+	d.l.Cancel(well[0].Answer().Grant, d.now)
+	d.granted("alone", dead[1]) // rather than nobody
+}
+
 // Whoever has waited longest is about to run out of time: a probe that ends with
 // its call would say that the host is still down.
 func TestProbesHaveTime(t *testing.T) {

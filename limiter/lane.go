@@ -1,10 +1,6 @@
 package limiter
 
-import (
-	"math"
-	"slices"
-	"time"
-)
+import "time"
 
 // The lanes of a gate. A call is backlog once an attempt failed, or once it has waited
 // LateAfter at a gate that is below its full capacity.
@@ -28,8 +24,14 @@ type lane struct {
 	plain  *cell            // calls that need no token
 	cells  map[string]*cell // retries, by task type
 	shops  map[turns]*shop  // that have somebody in line
-	rounds map[int]uint64   // of the shop that was served last, by effective priority
+	rounds map[int]*round   // by effective priority; none while nobody is in line
 	size   int
+}
+
+// round is how far the turns of one effective priority are.
+type round struct {
+	n   uint64          // of the shop that was served last
+	had map[string]bool // shops that have left after their turn in it: they are next in the one after
 }
 
 // turns are taken by the shops among the calls of one effective priority.
@@ -43,10 +45,12 @@ type shop struct {
 	turns
 	round  uint64   // in which it is served next
 	groups []*group // that have somebody in line
+	size   int      // calls in line
+	aged   int      // of these
 }
 
 func newLane() lane {
-	return lane{plain: newCell(nil), cells: map[string]*cell{}, shops: map[turns]*shop{}, rounds: map[int]uint64{}}
+	return lane{plain: newCell(nil), cells: map[string]*cell{}, shops: map[turns]*shop{}, rounds: map[int]*round{}}
 }
 
 // insert puts a call into its place.
@@ -61,7 +65,7 @@ func (l *lane) insert(t *Ticket) {
 	}
 	s := l.shops[t.turns()]
 	if s == nil {
-		s = &shop{turns: t.turns(), round: l.rounds[t.turn]}
+		s = &shop{turns: t.turns(), round: l.returns(t.turns())}
 		l.shops[s.turns] = s
 	}
 	t.group = c.group(s, bucket)
@@ -70,6 +74,7 @@ func (l *lane) insert(t *Ticket) {
 	}
 	t.group.insert(t)
 	l.size++
+	s.count(t, 1)
 }
 
 // remove takes a call out. What is empty is forgotten.
@@ -77,28 +82,68 @@ func (l *lane) remove(t *Ticket) {
 	p := t.group
 	p.remove(t)
 	l.size--
+	p.shop.count(t, -1)
 	if p.line.size > 0 {
 		return
 	}
 	p.leave()
 	if len(p.shop.groups) == 0 {
 		delete(l.shops, t.turns())
+		l.leaves(p.shop)
+	}
+	if l.size == 0 {
+		clear(l.rounds)
 	}
 	if p.cell != l.plain && len(p.cell.groups) == 0 {
 		delete(l.cells, t.claim.TaskType)
 	}
 }
 
+// returns is the round in which a shop that gets in line is served.
+func (l *lane) returns(as turns) uint64 {
+	r := l.rounds[as.turn]
+	if r == nil {
+		r = &round{}
+		l.rounds[as.turn] = r
+	}
+	if r.had[as.shop] {
+		delete(r.had, as.shop)
+		return r.n + 1
+	}
+	return r.n
+}
+
+// leaves remembers a shop that has nobody in line any more, if it had its turn.
+func (l *lane) leaves(s *shop) {
+	r := l.rounds[s.turn]
+	if r == nil || s.round <= r.n || len(r.had) >= maxLabels {
+		return
+	}
+	if r.had == nil {
+		r.had = map[string]bool{}
+	}
+	r.had[s.shop] = true
+}
+
 // served has the others of a lane take their turns before the shop has another.
 func (l *lane) served(s *shop) {
-	round := max(l.rounds[s.turn], s.round)
-	l.rounds[s.turn] = round
+	r := l.rounds[s.turn]
+	if r == nil {
+		return
+	}
+	if s.round > r.n {
+		r.n = s.round
+		clear(r.had)
+	}
 	for _, p := range s.groups {
 		p.stepOut()
 	}
-	s.round = round + 1
+	s.round = r.n + 1
 	for _, p := range s.groups {
 		p.stepIn()
+	}
+	if len(s.groups) == 0 {
+		l.leaves(s)
 	}
 }
 
@@ -152,22 +197,17 @@ func (l *lane) ahead(t *Ticket) (n int) {
 		return n
 	}
 	own := l.shops[t.turns()]
-	round := own.round
-	for _, p := range own.groups {
-		before := p.line.rank(t)
-		n += before
-		round += uint64(before - p.aged())
-	}
+	n = own.before(t)
+	round := own.round + uint64(n-own.aged)
 	for _, s := range l.shops {
 		switch {
 		case s == own:
 		case s.turn < t.turn:
-			n += s.size()
+			n += s.size
 		case s.turn > t.turn:
-			n += s.aged()
+			n += s.aged
 		default:
-			aged := s.aged()
-			n += aged + min(s.size()-aged, s.turnsBefore(round, t))
+			n += s.aged + s.turnsBefore(round, t)
 		}
 	}
 	return n
@@ -179,50 +219,27 @@ func (s *shop) turnsBefore(round uint64, t *Ticket) int {
 	if s.round > round {
 		return 0
 	}
-	n := int(round - s.round)
-	if x := s.young(n); x != nil && older(x, t) {
+	n, young := int(round-s.round), s.size-s.aged
+	if n < young && s.before(t)-s.aged > n {
 		n++
 	}
-	return n
+	return min(n, young)
 }
 
-func (s *shop) size() (n int) {
+// before is how many calls of a shop are aged or, of the same turn, older than t.
+func (s *shop) before(t *Ticket) (n int) {
 	for _, p := range s.groups {
-		n += p.line.size
-	}
-	return n
-}
-
-func (s *shop) aged() (n int) {
-	for _, p := range s.groups {
-		n += p.aged()
+		n += p.line.rank(t)
 	}
 	return n
 }
 
-// young is the nth call of a shop that is not aged; nil: there are fewer.
-func (s *shop) young(n int) *Ticket {
-	if len(s.groups) == 1 {
-		p := s.groups[0]
-		return p.line.at(p.aged() + n)
+// count books a call that comes or leaves.
+func (s *shop) count(t *Ticket, n int) {
+	s.size += n
+	if t.aged {
+		s.aged += n
 	}
-	var all []*Ticket
-	for _, p := range s.groups {
-		first := p.aged()
-		for i := first; i <= first+n && i < p.line.size; i++ {
-			all = append(all, p.line.at(i))
-		}
-	}
-	if n >= len(all) {
-		return nil
-	}
-	slices.SortFunc(all, func(x, y *Ticket) int {
-		if older(x, y) {
-			return -1
-		}
-		return 1
-	})
-	return all[n]
 }
 
 // groups are all groups that have somebody in line.
@@ -237,12 +254,6 @@ func (l *lane) groups() func(yield func(*group) bool) {
 		}
 	}
 }
-
-// youngest stands behind every aged call and before all others.
-var youngest = &Ticket{turn: math.MinInt}
-
-// aged is how many of a group are aged.
-func (p *group) aged() int { return p.line.rank(youngest) }
 
 // turns names the turns in which a ticket is served.
 func (t *Ticket) turns() turns { return turns{t.claim.Shop, t.turn} }

@@ -150,6 +150,32 @@ func TestBacklogShareAfterAnOutage(t *testing.T) {
 	}
 }
 
+// Probes go by age, whichever their lane: the backlog does not owe them afterwards.
+func TestProbesAreNoDebtOfTheBacklog(t *testing.T) {
+	c := slots(1)
+	c.Breaker.OpenMax = c.Breaker.Open
+	d := newDesk(t, c)
+	d.fail(host)
+	late := d.line(60, Claim{Retry: true, Arrived: t0.Add(-time.Hour)})
+	for i := range 10 { // an outage in which fresh calls keep coming
+		d.until(d.now.Add(1500 * time.Millisecond))
+		left := d.line(1, Claim{})
+		d.until(d.now.Add(500 * time.Millisecond))
+		d.end(d.granted("probe", late[i]).Grant, breaker.Failed)
+		d.l.Leave(left[0], d.now)
+	}
+	d.until(d.now.Add(2 * time.Second))
+	d.end(d.granted("probe", late[10]).Grant, breaker.Alive)
+	f := &floor{desk: d, grants: []Grant{d.granted("freed", late[11]).Grant}}
+	fresh, count := d.line(60, Claim{}), [lanes]int{}
+	for range 40 {
+		count[f.turn(fresh, late[12:])]++
+	}
+	if got := count[laneBacklog]; got < 3 || got > 5 {
+		t.Errorf("the backlog had %d of 40 starts, want its tenth", got)
+	}
+}
+
 // Shops take turns within a lane, however many calls each has waiting.
 func TestShopsTakeTurns(t *testing.T) {
 	for name, retry := range map[string]bool{"fresh": false, "backlog": true} {
@@ -172,6 +198,27 @@ func TestShopsTakeTurns(t *testing.T) {
 				t.Errorf("turns %v, want %v", got, want)
 			}
 		})
+	}
+}
+
+// A shop whose only call comes back at once has had its turn: it does not pass over a
+// shop that has many waiting.
+func TestShopsThatComeBackTakeTurns(t *testing.T) {
+	f := newFloor(t, slots(1))
+	many := f.line(30, Claim{Shop: "many"})
+	var back [2][]*Ticket
+	count := [3]int{}
+	for range 30 {
+		for i := range back {
+			if n := len(back[i]); n == 0 || !f.waits(back[i][n-1]) {
+				back[i] = append(back[i], f.line(1, Claim{Shop: fmt.Sprint(i), Arrived: f.now.Add(-time.Minute)})...)
+			}
+		}
+		f.checkPlaces([][]*Ticket{many, back[0], back[1]})
+		count[f.turn(many, back[0], back[1])]++
+	}
+	if want := [3]int{10, 10, 10}; count != want {
+		t.Errorf("turns %v, want %v", count, want)
 	}
 }
 

@@ -36,17 +36,6 @@ func (l *line[T]) last() (x T, ok bool) {
 	return in[len(in)-1], true
 }
 
-// at returns the member with so many before it; the zero value when there are fewer.
-func (l *line[T]) at(i int) (x T) {
-	for _, block := range l.blocks {
-		if i < len(block) {
-			return block[i]
-		}
-		i -= len(block)
-	}
-	return x
-}
-
 // insert puts x into its place.
 func (l *line[T]) insert(x T) {
 	l.size++

@@ -160,3 +160,42 @@ func TestOutlookComesTrue(t *testing.T) {
 		t.Errorf("the outlook was wrong by up to %v", worst)
 	}
 }
+
+// An outage is over once the ramp is, whether or not anybody waits or looks.
+func TestOutageEndsByItself(t *testing.T) {
+	c := slots(10)
+	c.Ramp = 5 * time.Second
+	c.Buckets.Shop = Limit{Burst: 1} // one retry, ever
+	d := newDesk(t, c)
+	d.fail(host)
+	poor := Claim{Retry: true, Shop: "poor", MaxWait: time.Hour}
+	line := d.line(2, poor) // the second has a slot, and never a token
+	d.until(at(2 * time.Second))
+	d.end(d.granted("probe", line[0]).Grant, breaker.Alive)
+	if next := d.l.Tick(at(6 * time.Second)); next.After(at(7 * time.Second)) {
+		t.Errorf("Tick = %v, want the end of the ramp", next.Sub(t0))
+	}
+	d.until(at(7 * time.Second))
+	if v := d.l.Hosts(d.now)[0]; v.Outage != nil {
+		t.Errorf("Outage = %+v with nobody in line but who lacks a token", v.Outage)
+	}
+	if last := d.events[len(d.events)-1]; last.Reason != breaker.ReasonWorkedOff || !last.At.Equal(at(7*time.Second)) {
+		t.Errorf("last event %+v, want worked off at the end of the ramp", last)
+	}
+}
+
+// At a host that is always busy somebody who failed is always in line. What the outage
+// kept waiting has still had its turn some day.
+func TestOutageOfABusyHostEnds(t *testing.T) {
+	d := newDesk(t, slots(2))
+	d.fail(host)
+	late := d.line(5, Claim{MaxWait: time.Hour})
+	d.until(at(2 * time.Second))
+	d.end(d.granted("probe", late[0]).Grant, breaker.Alive)
+	for ; d.now.Before(at(40 * time.Second)); d.until(d.now.Add(time.Second)) {
+		d.line(1, Claim{Retry: true, MaxWait: time.Hour})
+		if v := d.l.Hosts(d.now)[0]; (v.Outage == nil) != d.now.After(at(31*time.Second)) {
+			t.Fatalf("%v: Outage = %+v, want it over max_wait after the breaker closed", d.now.Sub(t0), v.Outage)
+		}
+	}
+}

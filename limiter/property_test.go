@@ -24,6 +24,7 @@ type world struct {
 	spent   map[string]int // retries granted, by bucket
 	ends    map[string]int // answers, by reason
 	hold    bool           // never fail a host
+	most    Config         // of all configurations so far: slots and probes
 }
 
 var worldConfig = Config{
@@ -38,23 +39,40 @@ var worldConfig = Config{
 func newWorld(t *testing.T, seed uint64, config Config) *world {
 	return &world{
 		T: t, l: New(config, nil), dice: rand.New(rand.NewPCG(seed, 1)), now: t0,
-		late: seed%2 == 1, spent: map[string]int{}, ends: map[string]int{},
+		late: seed%2 == 1, spent: map[string]int{}, ends: map[string]int{}, most: config,
 	}
+}
+
+// vary changes what decides how many slots there are and who gets them.
+func vary(c Config, dice *rand.Rand) Config {
+	c.MaxInFlight, c.Breaker.Probes = 1+dice.IntN(8), 1+dice.IntN(3)
+	c.Adaptive = dice.IntN(2) == 0
+	c.Ramp = []time.Duration{0, time.Second, 7 * time.Second}[dice.IntN(3)]
+	c.RetryShare, c.BacklogShare = []float64{0.01, 0.3, 0.99}[dice.IntN(3)], []float64{0.01, 0.1, 0.99}[dice.IntN(3)]
+	return c
+}
+
+// configure is a reload.
+func (w *world) configure(c Config) {
+	w.most.MaxInFlight = max(w.most.MaxInFlight, c.MaxInFlight)
+	w.most.Breaker.Probes = max(w.most.Breaker.Probes, c.Breaker.Probes)
+	w.l.Configure(c, w.now)
+	w.collect()
 }
 
 func (w *world) pick(of ...string) string { return of[w.dice.IntN(len(of))] }
 
 func (w *world) claim() *Claim {
 	c := &Claim{
-		Host: w.pick("a:80", "b:80"), Shop: w.pick("", "s1", "s2", "s3"), TaskType: w.pick("", "t1", "t2"),
-		Retry: w.dice.IntN(3) > 0, Late: w.dice.IntN(8) == 0, Tunnel: w.dice.IntN(10) == 0, Priority: w.dice.IntN(3), Retries: w.dice.IntN(5),
+		Host: w.pick("a:80", "b:80"), Shop: w.pick("", "s1", "s2", "s3", "s4", "s5"), TaskType: w.pick("", "t1", "t2"),
+		Retry: w.dice.IntN(3) > 0, Late: w.dice.IntN(4) == 0, Tunnel: w.dice.IntN(10) == 0, Priority: w.dice.IntN(3), Retries: w.dice.IntN(5),
 		Arrived: w.now.Add(-time.Duration(w.dice.IntN(5)) * time.Second),
 		MaxWait: time.Duration(w.dice.IntN(30)) * time.Second, FailOpen: w.dice.IntN(5) == 0, ProbeTimeout: 3 * time.Second,
 	}
 	if w.dice.IntN(3) == 0 {
 		c.NotBefore, c.Cause = w.now.Add(time.Duration(w.dice.IntN(4000))*time.Millisecond), "backoff"
 	}
-	if w.dice.IntN(4) > 0 {
+	if w.dice.IntN(4) > 0 || w.most.Buckets.Global.Rate == 0 { // without fresh calls there is never a token again
 		c.Deadline = w.now.Add(time.Duration(w.dice.IntN(40)) * time.Second)
 	}
 	return c
@@ -110,7 +128,7 @@ func maxTime(a, b time.Time) time.Time {
 }
 
 func (w *world) finish(g Grant) {
-	r := breaker.Result(w.dice.IntN(3))
+	r := breaker.Result(w.dice.IntN(4))
 	if w.hold {
 		r = breaker.Alive
 	}
@@ -211,14 +229,61 @@ func (w *world) check() {
 		if g.waiting != perGate[g] || g.planned != planned[g] || g.patience.size != g.waiting {
 			w.Fatalf("%s: waiting %d, planned %d, want %d, %d", g.host, g.waiting, g.planned, perGate[g], planned[g])
 		}
-		if g.busy > b.config.MaxInFlight || g.busy+len(g.free) != len(g.places) || g.waiting > b.config.MaxWaiting {
+		w.checkGate(g)
+		if g.busy > w.most.MaxInFlight || g.busy+len(g.free) != len(g.places) || g.waiting > b.config.MaxWaiting {
 			w.Fatalf("%s: %d in flight, %d places, %d waiting", g.host, g.busy, len(g.places), g.waiting)
 		}
-		if s := g.breaker.Status(b.now); s.Probes > 2 {
+		if s := g.breaker.Status(b.now); s.Probes > w.most.Breaker.Probes {
 			w.Fatalf("%d probes in flight", s.Probes)
 		}
 	}
 	w.checkTokens()
+}
+
+// checkGate: what a gate has counted is there, and it wakes up when something changes.
+func (w *world) checkGate(g *gate) {
+	b := w.l.board
+	held, aged := [lanes]int{}, 0
+	for _, p := range g.places {
+		if p.seq > 0 {
+			held[p.lane]++
+		}
+	}
+	if held != g.held || held[laneFresh]+held[laneBacklog] != g.busy {
+		w.Fatalf("%s: %v slots held, counted %v, %d busy", g.host, held, g.held, g.busy)
+	}
+	for i := range g.lanes {
+		l := &g.lanes[i]
+		places := make([]bool, l.size)
+		for p := range l.groups() {
+			for t := range p.line.all() {
+				if n := l.ahead(t); n >= l.size || places[n] {
+					w.Fatalf("%s: %+v has place %d of %d, which is another's", g.host, t.claim, n+1, l.size)
+				} else {
+					places[n] = true
+				}
+				if t.aged {
+					aged++
+				}
+			}
+		}
+		if l.size == 0 && len(l.cells)+len(l.shops)+len(l.rounds)+len(l.plain.groups)+l.plain.heads.size > 0 {
+			w.Fatalf("%s: an empty lane keeps %+v", g.host, l)
+		}
+	}
+	fresh, late := g.lanes[laneFresh].size, g.lanes[laneBacklog].size
+	if fresh+late != g.waiting || g.newcomers.size != fresh || g.youth.size != g.waiting-aged {
+		w.Fatalf("%s: %d fresh and %d late of %d, %d newcomers, %d not aged", g.host, fresh, late, g.waiting, g.newcomers.size, g.youth.size)
+	}
+	if g.credit < 0 || g.credit > 1 {
+		w.Fatalf("%s: credit %v", g.host, g.credit)
+	}
+	if down := b.low(g); down && !g.closed(b.now) && !g.relief || g.relief && !down && late == 0 {
+		w.Fatalf("%s: relief %v, below capacity %v, %d in the backlog", g.host, g.relief, down, late)
+	}
+	if at := b.wakes(g); !at.IsZero() && (g.alarm.at.IsZero() || at.Before(g.alarm.at)) {
+		w.Fatalf("%s: wakes up at %v, want %v", g.host, g.alarm.at.Sub(b.now), at.Sub(b.now))
+	}
 }
 
 // checkOrder: among those who need the same, nobody starts before one with an
@@ -298,8 +363,15 @@ func TestWhatMustAlwaysHold(t *testing.T) {
 			c.Buckets.Global = Limit{Rate: 0, Burst: 2, Share: 0.5}
 			c.Buckets.Shop.Share = 0.3
 		}
+		dice := rand.New(rand.NewPCG(seed, 2))
+		if seed%3 > 0 {
+			c = vary(c, dice)
+		}
 		w := newWorld(t, seed, c)
-		for range 300 {
+		for i := range 300 {
+			if seed%3 == 2 && i%50 == 49 {
+				w.configure(vary(c, dice))
+			}
 			w.step()
 		}
 		w.drain()
@@ -331,7 +403,7 @@ func (w *world) drain() {
 		w.tick()
 		w.collect()
 		if w.next.IsZero() && len(w.grants) == 0 && len(w.waiting) > 0 {
-			w.Fatalf("%d tickets wait for nothing", len(w.waiting))
+			w.Fatalf("%d tickets wait for nothing, the first %+v", len(w.waiting), w.l.View(w.waiting[0], w.now))
 		}
 		w.now = maxTime(w.now, w.next)
 	}

@@ -102,7 +102,13 @@ func (b *board) report(g *gate, p *place, r breaker.Result) {
 		return
 	}
 	p.reported = true
-	b.note(g, g.breaker.Report(p.pass, r, p.shop, b.now))
+	event := g.breaker.Report(p.pass, r, p.shop, b.now)
+	if event != nil && event.From == breaker.HalfOpen {
+		if g.failed = p.shop; event.To == breaker.Closed {
+			g.failed = ""
+		}
+	}
+	b.note(g, event)
 	b.learn(g, p, r == breaker.Served)
 	if !g.closed(b.now) || len(b.events) > 0 {
 		b.touch(g)

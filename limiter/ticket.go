@@ -117,14 +117,18 @@ func byDeadline(x, y *Ticket) bool {
 	return x.seq < y.seq
 }
 
-// fitter is the order of probes: who has time enough goes by turn, before the
-// others, of whom the one with the most time goes.
+// fitter is the order of probes at a gate: who has time enough goes by turn, those of the
+// shop that failed last behind the others, before all who have not; of these the one with
+// the most time goes.
 func fitter(x, y *Ticket, now time.Time) bool {
-	switch short := x.short(now); {
+	short, suspect := x.short(now), x.gate.suspects(x)
+	switch {
 	case short != y.short(now):
 		return !short
 	case short:
 		return byDeadline(y, x)
+	case suspect != y.gate.suspects(y):
+		return !suspect
 	}
 	return earlier(x, y)
 }

@@ -66,7 +66,10 @@ func (b *board) view(t *Ticket) View {
 	case causeBreaker:
 		_, v.At = g.breaker.Allow(b.now)
 	}
-	v.Place, v.At = b.placeAt(g, t), later(v.At, b.expects(t))
+	n := g.lanes[t.lane].ahead(t)
+	if v.Place = n + 1; g.pace.mean > 0 {
+		v.At = later(v.At, b.turnAfter(g, n))
+	}
 	return v
 }
 
@@ -76,9 +79,6 @@ func later(x, y time.Time) time.Time {
 	}
 	return x
 }
-
-// placeAt is a call's place in its lane at a gate, 1 is next.
-func (b *board) placeAt(g *gate, t *Ticket) int { return g.lanes[t.lane].ahead(t) + 1 }
 
 // hosts lists every gate by name.
 func (b *board) hosts() []HostView {
@@ -91,9 +91,6 @@ func (b *board) hosts() []HostView {
 }
 
 func (b *board) hostView(g *gate) HostView {
-	if g.closed(b.now) {
-		b.relieve(g)
-	}
 	v := HostView{
 		Host: g.host, Breaker: g.breaker.Status(b.now), InFlight: g.busy, Backlog: g.held[laneBacklog], Limit: b.limit(g), Capacity: b.capacity(g),
 		Waiting: g.waiting, Late: g.lanes[laneBacklog].size, Longest: g.longest(b.now), Planned: g.planned, Outage: b.outage(g),

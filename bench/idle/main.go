@@ -141,6 +141,10 @@ func measure(o *options, dir, name, config string, urls []string) error {
 	if err != nil {
 		return err
 	}
+	list, err := listed(admin)
+	if err != nil {
+		return err
+	}
 	before, err := p.CPU()
 	if err != nil {
 		return err
@@ -151,8 +155,8 @@ func measure(o *options, dir, name, config string, urls []string) error {
 		return err
 	}
 	memory, err := p.Memory()
-	fmt.Fprintf(o.out, "%s: %s; CPU %.2f %% of a core over %v, resident %d MiB, a scrape of the metrics %v\n",
-		name, causes, 100*float64(after-before)/float64(o.window), o.window, memory>>20, took.Round(100*time.Microsecond))
+	fmt.Fprintf(o.out, "%s: %s; CPU %.2f %% of a core over %v, resident %d MiB, a scrape of the metrics %v, a list of them %v\n",
+		name, causes, 100*float64(after-before)/float64(o.window), o.window, memory>>20, took.Round(100*time.Microsecond), list.Round(time.Millisecond))
 	return err
 }
 
@@ -199,4 +203,17 @@ func waiting(admin string) (causes string, took time.Duration, err error) {
 		return "", 0, errors.Join(errors.New("nobody waits"), in.Err())
 	}
 	return causes[2:], took, in.Err()
+}
+
+// listed is how long the first page of the list of waiting calls takes: all of them are
+// looked at.
+func listed(admin string) (time.Duration, error) {
+	began := time.Now()
+	res, err := http.Get("http://" + admin + "/api/v1/calls?state=waiting")
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return time.Since(began), err
 }
