@@ -23,7 +23,8 @@ func TestFastFirstRetry(t *testing.T) {
 		{"408", 10, answer(408, ""), 100 * time.Millisecond, 100 * time.Millisecond},
 		{"425", 10, answer(425, ""), 100 * time.Millisecond, 100 * time.Millisecond},
 		{"429", 10, answer(429, ""), 100 * time.Millisecond, 100 * time.Millisecond},
-		{"503", 10, answer(503, ""), 100 * time.Millisecond, 100 * time.Millisecond},
+		{"503", 10, answer(503, ""), 5 * time.Millisecond, 25 * time.Millisecond},
+		{"503, too little known", 8, answer(503, ""), 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(r *rig) {

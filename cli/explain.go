@@ -257,7 +257,7 @@ func (e *explanation) delayText() string {
 	}
 	text := strings.Join(parts, ", ")
 	if e.FastFirst {
-		text += "; the first after 5 to 25 ms while the host answers others"
+		text += "; the first after 5 to 25 ms while the host answers others (not after 408, 425 or 429)"
 	}
 	return text
 }

@@ -12,12 +12,14 @@ import (
 //
 // The duration of a success is divided by what is usual for its task type when the host
 // has little to do: 1 means that it was not waited for. Judged are cohorts: the next
-// attempts, as many as the limit, that begin while it is nearly used up. All of a cohort
-// are waited for, or the quick ones would speak for the slow ones; its mean is taken with
-// its standard error, so that chance alone does not lower the limit. A decrease after
-// which the ratio falls by less than half of what the decrease promised is taken back,
-// and what was seen is the new usual: the host became slow by itself, and fewer attempts
-// would not help it.
+// attempts, as many as the limit, that begin while it is nearly used up. A cohort lowers
+// the limit only if there was no room for a while: a burst, or a halt of our own machine,
+// uses the limit up for a moment and says nothing of the host. All of a cohort are waited
+// for, or the quick ones would speak for the slow ones; its mean is taken with its standard
+// error, so that chance alone does not lower the limit. The mean tells how many attempts
+// wait at the host, of which a few are tolerated, as in Vegas. A decrease after which the
+// ratio falls by less than half of what the decrease promised is taken back, and what was
+// seen is the new usual: the host became slow by itself, and fewer attempts would not help.
 type learnt struct {
 	now    float64 // the limit; 0: nothing is known yet
 	steady bool    // it was lowered once: it rises in small steps from now on
@@ -53,8 +55,9 @@ type cohort struct {
 	id           uint32 // of the attempts in it
 	since        time.Time
 	began, ended int
-	load         int // attempts in flight as each of them began, together
-	n            int // of those that ended, the successes
+	room         bool // the limit was far from used up in between
+	load         int  // attempts in flight as each of them began, together
+	n            int  // of those that ended, the successes
 	sum, squares float64
 }
 
@@ -62,16 +65,20 @@ const (
 	startShare   = 4  // a host begins with a quarter of max_in_flight,
 	startLeast   = 64 // but with so many at least
 	leastCohort  = 5
-	firstUsual   = 10               // the usual duration begins as the mean of so many
-	mostHalved   = 4                // an outage leaves a quarter of the limit at least
-	mostTogether = 60 * time.Second // a cohort that began longer ago is given up
-	stragglers   = 20               // one in so many of a cohort is not waited for
-	usualTime    = 30 * time.Second // time constant of the usual duration
-	usualKinds   = 16               // task types told apart at a host; further ones share one
-	mostUnusual  = 2                // times the usual duration: what counts of a longer one
-	ratioFaster  = 0.9              // of a cohort: below, the usual duration is too long
-	ratioIdle    = 1.04             // up to here the host is not waited for
-	ratioQueued  = 1.08             // from here on it is
+	firstUsual   = 10                     // the usual duration begins as the mean of so many
+	mostHalved   = 4                      // an outage leaves a quarter of the limit at least
+	mostTogether = 60 * time.Second       // a cohort that began longer ago is given up
+	together     = 250 * time.Millisecond // a cohort gathers for so long at least
+	stragglers   = 20                     // one in so many of a cohort is not waited for
+	usualTime    = 30 * time.Second       // time constant of the usual duration
+	usualKinds   = 16                     // task types told apart at a host; further ones share one
+	mostUnusual  = 2                      // times the usual duration: what counts of a longer one
+	ratioFaster  = 0.9                    // of a cohort: below, the usual duration is too long
+	shortest     = 0.01                   // seconds: below, the host's time cannot be told from ours
+	atOnce       = 0.1                    // seconds: what few attempts take one after the other at most
+	fewQueued    = 2                      // attempts that may wait at the host: that is no queue yet,
+	shareQueued  = 0.06                   // or such a part of the limit if that is more,
+	mostQueued   = 0.25                   // but no more than this part of it
 	leastProven  = 8
 	provenTime   = 5 * time.Minute
 	quick        = 1.5 // increase until the limit was lowered once
@@ -91,12 +98,13 @@ func (a *learnt) limit(least, most int) int {
 func (a *learnt) enrol(load, limit int, now time.Time) uint32 {
 	c := &a.cohort
 	if load*5 < limit*4 {
+		c.room = c.room || load*2 < limit && !c.full(limit, now)
 		return 0
 	}
 	if c.began == 0 || now.Sub(c.since) > mostTogether {
 		*c = cohort{id: c.id + 1, since: now}
 	}
-	if c.began >= max(leastCohort, limit) {
+	if c.full(limit, now) {
 		return 0
 	}
 	c.began++
@@ -123,11 +131,10 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 		return false
 	}
 	c.add(ratio)
-	want := max(leastCohort, limit)
-	if c.began < want || (want-c.ended)*stragglers > want {
+	if !c.full(limit, now) || (c.began-c.ended)*stragglers > c.began {
 		return false
 	}
-	if c.n*2 >= want {
+	if c.n*2 >= c.began {
 		a.judge(limit, least, most)
 	}
 	a.cohort = cohort{id: c.id}
@@ -138,26 +145,39 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 func (a *learnt) judge(limit, least, most int) {
 	mean, deviation := a.cohort.mean()
 	load := float64(a.cohort.load) / float64(a.cohort.began)
-	if c := a.cut; c.from > 0 {
-		a.cut = cut{}
-		if promised := c.ratio * load / c.load; mean > (c.ratio+promised)/2 {
-			a.now = c.from
-			a.slower(mean)
-			return
-		}
+	c := a.cut
+	a.cut = cut{}
+	if promised := c.ratio * load / c.load; c.from > 0 && !a.cohort.room && mean > (c.ratio+promised)/2 {
+		a.now = c.from
+		a.slower(mean)
+		return
 	}
+	few := min(max(fewQueued, shareQueued*float64(limit)), mostQueued*float64(limit))
+	queued := func(ratio float64) float64 { return float64(limit) * (1 - 1/max(ratio, 1)) }
 	switch {
 	case mean+2*deviation < ratioFaster:
 		a.faster(mean)
-	case mean-2*deviation > ratioQueued:
+	case a.cohort.room && queued(mean-deviation) > few:
+	case queued(mean-2*deviation) > 2*few:
 		a.cut = cut{float64(limit), load, mean}
-		a.now = max(float64(least), float64(limit)*max(0.5, 1/(mean-2*deviation)))
+		a.now = max(float64(least), min(a.small(), float64(limit)), float64(limit)*max(0.5, 1/(mean-2*deviation)))
 		a.steady, a.aim = true, 0
-	case mean-deviation <= ratioIdle && a.steady && limit >= a.aim:
+	case queued(mean-deviation) > few:
+	case a.steady && limit >= a.aim:
 		a.now = min(float64(most), float64(limit)+max(1, float64(limit)/step))
-	case mean-deviation <= ratioIdle:
+	default:
 		a.now = min(float64(most), max(quick*float64(limit), float64(limit)+1))
 	}
+}
+
+// small is so many attempts that a host which takes one after the other has done them
+// in a tenth of a second: no less is worth waiting for, whatever a host's answers say.
+func (a *learnt) small() float64 {
+	longest := shortest
+	for _, u := range a.usual {
+		longest = max(longest, u.seconds)
+	}
+	return atOnce / longest
 }
 
 // begin follows the begin of an outage: the host gets a little more than what it was
@@ -228,7 +248,7 @@ func (u *usual) ratio(seconds float64) float64 {
 	if u.n == 0 {
 		return 1
 	}
-	return seconds / u.seconds
+	return max(seconds, shortest) / max(u.seconds, shortest)
 }
 
 // add moves the usual duration towards a new one: the mean of the first ten, then by
@@ -241,6 +261,11 @@ func (u *usual) add(seconds float64, now time.Time) {
 	}
 	u.seconds += (seconds - u.seconds) * weight
 	u.n, u.at = min(u.n+1, firstUsual), now
+}
+
+// full says that no more attempts are needed to judge a limit.
+func (c *cohort) full(limit int, now time.Time) bool {
+	return c.began >= max(leastCohort, limit) && now.Sub(c.since) >= together
 }
 
 // add takes the end of one attempt; ratio 0: it was no success.

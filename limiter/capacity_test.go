@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -225,6 +226,74 @@ func TestLimitOfAHostThatIsSlowByItself(t *testing.T) {
 	p.run(60, 10*time.Second)
 	if got := p.limit(); got < 60 {
 		t.Errorf("limit %d once it is fast again, want 60 at least", got)
+	}
+}
+
+// A halt of our own machine makes answers late and sends what came meanwhile all at once,
+// more than can be taken up at once when it is answered: that says nothing of the host,
+// however often it happens.
+func TestLimitIsNotLoweredByOurOwnHalts(t *testing.T) {
+	const every, halt = 300 * time.Millisecond, 130 * time.Millisecond
+	for _, limit := range []int{256, 40} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			c := slots(limit)
+			c.Adaptive = true
+			d := newDesk(t, c)
+			dice := rand.New(rand.NewPCG(3, 4))
+			first := 0
+			var open []ending
+			var line []*Ticket
+			send := func(g Grant) {
+				took := 5*time.Millisecond + time.Duration(dice.ExpFloat64()*float64(2*time.Millisecond))
+				open = append(open, ending{d.now.Add(took), g})
+			}
+			for span := time.Duration(0); span < 30*time.Second; span += time.Millisecond {
+				if span%every < halt && span > time.Second {
+					continue // the calls of this time are taken up after it
+				}
+				calls := int(span/time.Millisecond) - first
+				first += calls
+				d.now = at(span)
+				d.l.Tick(d.now)
+				kept, taken := open[:0], 0
+				for _, e := range open {
+					if e.at.After(d.now) || taken == 4 {
+						kept = append(kept, e)
+						continue
+					}
+					taken++
+					d.l.Report(e.grant, breaker.Served, d.now)
+					d.l.Release(e.grant, d.now)
+				}
+				open = kept
+				for len(line) > 0 && !d.waits(line[0]) {
+					send(line[0].Answer().Grant)
+					line = line[1:]
+				}
+				for range calls {
+					if a, ticket := d.l.Ask(d.claim(Claim{}), d.now); ticket != nil {
+						line = append(line, ticket)
+					} else {
+						send(a.Grant)
+					}
+				}
+			}
+			if got := d.l.Hosts(d.now)[0].Limit; got < min(limit, 64) {
+				t.Errorf("limit %d, want no less than it began with", got)
+			}
+		})
+	}
+}
+
+// A limit whose last attempt waits for a tenth of a second is low enough: a quick host
+// that cannot keep up is not throttled to a few at a time.
+func TestLimitOfAQuickHost(t *testing.T) {
+	p := newPlatform(t, 1, 0)
+	p.service = 10 * time.Millisecond
+	p.run(1, 5*time.Second)
+	p.run(300, 30*time.Second)
+	if got := p.limit(); got < 9 || got > 20 {
+		t.Errorf("limit %d, want about ten", got)
 	}
 }
 

@@ -454,17 +454,30 @@ func TestHostsAreBounded(t *testing.T) {
 	}
 }
 
-func TestFreshCallAllocatesNothing(t *testing.T) {
-	d := newDesk(t, config)
-	c := d.claim(Claim{Shop: "s17", TaskType: "order_ship", Deadline: at(time.Hour)})
-	allocs := testing.AllocsPerRun(1000, func() {
-		d.now = d.now.Add(time.Millisecond)
-		a, _ := d.l.Ask(c, d.now)
-		d.l.Report(a.Grant, breaker.Alive, d.now)
-		d.l.Release(a.Grant, d.now)
-	})
-	if allocs != 0 {
-		t.Errorf("%v allocations per fresh call, want 0", allocs)
+func TestNothingIsAllocatedWhenNothingWaits(t *testing.T) {
+	plenty := Limit{Rate: 1e6, Burst: 1e6}
+	for _, tt := range []struct {
+		name  string
+		claim Claim
+	}{
+		{"fresh call", Claim{Shop: "s17", TaskType: "order_ship", Deadline: at(time.Hour)}},
+		{"retry with tokens", Claim{Shop: "s17", TaskType: "order_ship", Deadline: at(time.Hour), Retry: true, Retries: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			settings := config
+			settings.Adaptive, settings.Buckets = true, Buckets{plenty, plenty, plenty}
+			d := newDesk(t, settings)
+			c := d.claim(tt.claim)
+			allocs := testing.AllocsPerRun(1000, func() {
+				d.now = d.now.Add(time.Millisecond)
+				a, _ := d.l.Ask(c, d.now)
+				d.l.Report(a.Grant, breaker.Served, d.now)
+				d.l.Release(a.Grant, d.now)
+			})
+			if allocs != 0 {
+				t.Errorf("%v allocations, want 0", allocs)
+			}
+		})
 	}
 }
 

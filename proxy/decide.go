@@ -155,9 +155,24 @@ func (f *Facts) LookAhead(c *limiter.Claim, gates *limiter.Limiter, shops *break
 	}
 }
 
+// Span is when an attempt was made within its call.
+type Span struct {
+	Arrived, End time.Time // of the call, and of its deadline
+	Began, Ended time.Time // of the attempt
+}
+
+// cut says that the call's deadline ended an attempt, and that the call had waited for
+// longer before. Whoever leaves a host so little time after a long wait in line must not
+// have it taken for silent: it would be cut off just as it works an outage's backlog off.
+func (s *Span) cut() bool {
+	return !s.Ended.Before(s.End) && s.Ended.Sub(s.Began) < s.Began.Sub(s.Arrived)
+}
+
 // BreakerResult is what a verdict says about the host.
-func BreakerResult(v *classify.Verdict) breaker.Result {
+func BreakerResult(v *classify.Verdict, s *Span) breaker.Result {
 	switch {
+	case v.HostFault && v.Reason == "header_timeout" && s.cut():
+		return breaker.Excluded
 	case v.HostFault:
 		return breaker.Failed
 	case v.Class == classify.Success:
@@ -189,11 +204,11 @@ func (f *Facts) wait() (wait time.Duration, cause string, long bool) {
 	if f.Moved {
 		return backoff.FastDelay(f.Dice), causeBackoff, false
 	}
-	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && f.Verdict.RetryAfter <= 0 {
-		return backoff.FastDelay(f.Dice), causeBackoff, false
-	}
 	own := p.Backoff.Delay(n, f.dice(n))
 	after := f.Verdict.RetryAfter
+	if n == 1 && p.FirstRetry == "fast" && f.Healthy && !pushback(f.Status) && after <= 0 {
+		return min(own, backoff.FastDelay(f.Dice)), causeBackoff, false
+	}
 	if after <= 0 || !p.HonourRetryAfter {
 		return own, causeBackoff, false
 	}
@@ -213,10 +228,10 @@ func (f *Facts) dice(n int) float64 {
 	return f.Dice
 }
 
-// pushback are the statuses by which a server asks for time: no fast retry.
-func pushback(status int) bool {
-	return status == 408 || status == 425 || status == 429 || status == 503
-}
+// pushback are the statuses by which a server asks for time: no fast retry. A 503 is none
+// of them: without Retry-After, at a host that answers others, it is an isolated failure
+// like a 500, and says of itself that repeating it is safe.
+func pushback(status int) bool { return status == 408 || status == 425 || status == 429 }
 
 func stop(reason string) Decision { return Decision{Do: Stop, Reason: reason} }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"retryproxy/backoff"
+	"retryproxy/breaker"
 	"retryproxy/classify"
 	"retryproxy/policy"
 )
@@ -62,7 +63,16 @@ func TestDecide(t *testing.T) {
 		{"switched off", func(f *Facts) { f.Switch = "off" }, Stop, "retries_off", 0},
 		{"shutting down", func(f *Facts) { f.Draining = true }, Stop, "shutting_down", time.Second},
 		{"fast first retry of an isolated failure", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 500 }, Retry, "status_503", 5 * time.Millisecond},
-		{"no fast retry on push-back", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true }, Retry, "status_503", time.Second},
+		{"fast first retry of an isolated 503", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true }, Retry, "status_503", 5 * time.Millisecond},
+		{"never later than the backoff", func(f *Facts) {
+			f.Policy.FirstRetry, f.Policy.Backoff.Base = "fast", time.Millisecond
+			f.Healthy = true
+		}, Retry, "status_503", time.Millisecond},
+		{"no fast retry against Retry-After", func(f *Facts) {
+			f.Policy.FirstRetry = "fast"
+			f.Healthy, f.Verdict.RetryAfter = true, 2*time.Second
+		}, Retry, "status_503", 2 * time.Second},
+		{"no fast retry on push-back", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 429 }, Retry, "status_503", time.Second},
 		{"no fast retry on a failing host", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Status = 500 }, Retry, "status_503", time.Second},
 		{"no fast second retry", func(f *Facts) { f.Policy.FirstRetry = "fast"; f.Healthy = true; f.Status = 500; f.Retries = 1 }, Retry, "status_503", 2 * time.Second},
 	}
@@ -128,5 +138,31 @@ func TestDecideStableJitter(t *testing.T) {
 	f.Dice = 0.9
 	if got := Decide(&f).At; !got.Equal(first) || int(got.Sub(noon).Seconds()) != 11 {
 		t.Errorf("4th retry of flight-1 planned after %v, want 11 s whatever the dice", got.Sub(noon))
+	}
+}
+
+// An attempt that its call's deadline cuts off after a long wait says nothing of the host;
+// one that had its time, or most of the call's, does.
+func TestBreakerResultOfAnAttemptCutOff(t *testing.T) {
+	span := func(wait, took, patience time.Duration) *Span {
+		return &Span{noon, noon.Add(patience), noon.Add(wait), noon.Add(wait + took)}
+	}
+	silent := classify.Verdict{Class: classify.Transient, Reason: "header_timeout", HostFault: true}
+	refused := classify.Verdict{Class: classify.Transient, Reason: "status_503", HostFault: true}
+	for _, tt := range []struct {
+		name    string
+		verdict classify.Verdict
+		span    *Span
+		want    breaker.Result
+	}{
+		{"in line for long", silent, span(27*time.Second, time.Second, 28*time.Second), breaker.Excluded},
+		{"an answer in the last moment", refused, span(27*time.Second, time.Second, 28*time.Second), breaker.Failed},
+		{"its own time-out", silent, span(10*time.Second, 5*time.Second, 28*time.Second), breaker.Failed},
+		{"a client without patience", silent, span(0, 2*time.Second, 2*time.Second), breaker.Failed},
+		{"most of the call's time", silent, span(time.Second, 2*time.Second, 3*time.Second), breaker.Failed},
+	} {
+		if got := BreakerResult(&tt.verdict, tt.span); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

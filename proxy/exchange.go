@@ -465,7 +465,7 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	if a.Status == 0 && t.Outcome.Phase < classify.PhaseSent {
 		x.unsent++
 	}
-	x.p.Limiter.Report(x.grant, BreakerResult(&t.verdict), now)
+	x.p.Limiter.Report(x.grant, BreakerResult(&t.verdict, &Span{x.started, x.end, began, now}), now)
 	x.reportExit(t, now)
 	x.mu.Lock()
 	x.past = append(x.past, a)

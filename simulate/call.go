@@ -27,8 +27,9 @@ type call struct {
 	atGate time.Duration
 	ticket *limiter.Ticket // nil: it does not wait
 	grant  limiter.Grant
-	flight int    // the number of the attempt in flight; 0: none
-	limit  *event // of its time
+	flight int       // the number of the attempt in flight; 0: none
+	began  time.Time // when it was sent
+	limit  *event    // of its time
 	last   outcome
 }
 
@@ -104,7 +105,7 @@ func (c *call) turned(a limiter.Answer) {
 // try makes one attempt, within the time of its policy.
 func (c *call) try() {
 	mine := c.past + 1
-	c.flight = mine
+	c.flight, c.began = mine, c.now()
 	patience := min(c.policy.PerTryTimeout, c.end.Sub(c.now()))
 	c.limit = c.run.clock.in(patience, func() {
 		c.judge(reply{phase: classify.PhaseSent, fault: classify.FaultTimeout})
@@ -126,7 +127,7 @@ func (c *call) judge(r reply) {
 	}
 	c.past++
 	c.last = outcome{v, r.status, r.spent}
-	c.gates.Report(c.grant, proxy.BreakerResult(&v), c.now())
+	c.gates.Report(c.grant, proxy.BreakerResult(&v, &proxy.Span{Arrived: c.arrived, End: c.end, Began: c.began, Ended: c.now()}), c.now())
 	c.next = c.decide()
 	if c.next.Do != proxy.Retry {
 		c.run.tally.stop(c.next.Reason)
