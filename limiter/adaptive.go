@@ -13,8 +13,9 @@ import (
 // The duration of a success is divided by what is usual for its task type when the host
 // has little to do: 1 means that it was not waited for. Judged are cohorts: the next
 // attempts, as many as the limit, that begin while it is nearly used up. A cohort lowers
-// the limit only if there was no room for a while: a burst, or a halt of our own machine,
-// uses the limit up for a moment and says nothing of the host. All of a cohort are waited
+// the limit only if there was no room for a while, and if the one before found a queue as
+// well: a burst, or a halt of our own machine, uses the limit up for a moment, makes all
+// answers late, and says nothing of the host. All of a cohort are waited
 // for, or the quick ones would speak for the slow ones; its mean is taken with its standard
 // error, so that chance alone does not lower the limit. The mean tells how many attempts
 // wait at the host, of which a few are tolerated, as in Vegas. A decrease after which the
@@ -28,6 +29,7 @@ type learnt struct {
 	cohort cohort
 	usual  map[string]*usual // by task type
 	cut    cut               // the last decrease, until it is judged; zero: none
+	warned float64           // the ratio of the last cohort, if that was the first to find a queue
 }
 
 // usual is how long a success takes when the host has little to do.
@@ -145,8 +147,8 @@ func (a *learnt) ended(p *place, served, learn bool, now time.Time, least, most 
 func (a *learnt) judge(limit, least, most int) {
 	mean, deviation := a.cohort.mean()
 	load := float64(a.cohort.load) / float64(a.cohort.began)
-	c := a.cut
-	a.cut = cut{}
+	c, warned := a.cut, a.warned
+	a.cut, a.warned = cut{}, 0
 	if promised := c.ratio * load / c.load; c.from > 0 && !a.cohort.room && mean > (c.ratio+promised)/2 {
 		a.now = c.from
 		a.slower(mean)
@@ -158,9 +160,11 @@ func (a *learnt) judge(limit, least, most int) {
 	case mean+2*deviation < ratioFaster:
 		a.faster(mean)
 	case a.cohort.room && queued(mean-deviation) > few:
+	case queued(mean-2*deviation) > 2*few && warned == 0:
+		a.warned = mean - 2*deviation
 	case queued(mean-2*deviation) > 2*few:
 		a.cut = cut{float64(limit), load, mean}
-		a.now = max(float64(least), min(a.small(), float64(limit)), float64(limit)*max(0.5, 1/(mean-2*deviation)))
+		a.now = max(float64(least), min(a.small(), float64(limit)), float64(limit)*max(0.5, 1/min(mean-2*deviation, warned)))
 		a.steady, a.aim = true, 0
 	case queued(mean-deviation) > few:
 	case a.steady && limit >= a.aim:
@@ -187,7 +191,7 @@ func (a *learnt) begin(least, most int) {
 	if n := max(a.proven.now, a.proven.before); n > 0 {
 		a.now = min(float64(a.aim), max(float64(n)*quick, leastProven))
 	}
-	a.cut, a.cohort = cut{}, cohort{id: a.cohort.id}
+	a.cut, a.warned, a.cohort = cut{}, 0, cohort{id: a.cohort.id}
 }
 
 func (p *proven) note(load int, now time.Time) {
@@ -199,7 +203,7 @@ func (p *proven) note(load int, now time.Time) {
 
 // halve follows an outage that the way back from the last one brought about.
 func (a *learnt) halve(least, most int) {
-	a.now, a.steady, a.cut = max(float64(least), float64(a.limit(least, most))/2), true, cut{}
+	a.now, a.steady, a.cut, a.warned = max(float64(least), float64(a.limit(least, most))/2), true, cut{}, 0
 	a.cohort = cohort{id: a.cohort.id}
 }
 
