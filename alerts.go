@@ -14,6 +14,7 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/config"
 	"retryproxy/idempotency"
+	"retryproxy/limiter"
 )
 
 // alertConfig is what is told to whom.
@@ -93,21 +94,29 @@ func (a *app) dialTarget() func(ctx context.Context, network, addr string) (net.
 }
 
 // cutOff lists the breakers that are not closed.
-func (a *app) cutOff(now time.Time) (out []alert.Labels) {
+func (a *app) cutOff(now time.Time) (out []alert.Cut) {
 	for _, h := range a.limiter.Hosts(now) {
 		if h.Breaker.State != breaker.Closed {
-			out = append(out, alert.Labels{Scope: "host", Host: h.Host})
+			out = append(out, alert.Cut{Labels: alert.Labels{Scope: "host", Host: h.Host}, Standing: standing(&h)})
 		}
 	}
 	for _, s := range a.shops.Tripped() {
-		out = append(out, alert.Labels{Scope: "shop", Host: s.Host, Shop: s.Shop})
+		out = append(out, alert.Cut{Labels: alert.Labels{Scope: "shop", Host: s.Host, Shop: s.Shop}})
 	}
 	for _, e := range a.exits.Used(now) {
 		if e.State != breaker.Closed {
-			out = append(out, alert.Labels{Scope: "egress", Host: e.Name})
+			out = append(out, alert.Cut{Labels: alert.Labels{Scope: "egress", Host: e.Name}})
 		}
 	}
 	return out
+}
+
+// standing is what an alarm says of the outage of a host; zero: there is none.
+func standing(h *limiter.HostView) alert.Standing {
+	if h.Outage == nil {
+		return alert.Standing{}
+	}
+	return alert.Standing{Reach: h.Outage.Reach, Waiting: h.Waiting + h.Planned, Release: h.Outage.Release}
 }
 
 // alertDeadLetter, alertStop and alertBreaker hand on what the alerts watch.
@@ -122,9 +131,11 @@ func (a *app) alertStop(s *attempt.Summary) {
 }
 
 // alertBreaker leaves out probes: they change nothing that a person has to know.
-func (a *app) alertBreaker(e *breaker.Event) {
+func (a *app) alertBreaker(e *breaker.Event, h *limiter.HostView) {
 	if e.To != breaker.HalfOpen {
-		a.alerts.Breaker(alert.Breaker{Scope: e.Scope, Host: e.Host, Shop: e.Shop, Closed: e.To == breaker.Closed, Why: e.Reason})
+		a.alerts.Breaker(alert.Breaker{
+			Scope: e.Scope, Host: e.Host, Shop: e.Shop, Closed: e.To == breaker.Closed, Why: e.Reason, Standing: standing(h),
+		})
 	}
 }
 

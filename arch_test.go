@@ -37,6 +37,7 @@ var layers = map[string]layer{
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
 	"report":      {level: 1},
+	"patience":    {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency", "journal"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http
@@ -64,9 +65,10 @@ var layers = map[string]layer{
 	"clients":   {level: 4, http: true},
 	".":         {level: 5, http: true},
 
-	"bench/process": {level: 2},             // of the two programs below
+	"bench/process": {level: 2},             // of the programs below
 	"bench/https":   {level: 5, http: true}, // a program of its own
 	"bench/durable": {level: 5},             // likewise
+	"bench/idle":    {level: 5, http: true}, // likewise
 
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},

@@ -232,6 +232,12 @@ func TestCase_CB_09_WaitingIsNoAttempt(t *testing.T) {
 			t.Errorf("waiting calls = %+v, want one behind the breaker, for another second", calls)
 		}
 		r.wantMetric(1, "waiting", "cause=breaker")
+		r.wantMetric(1, "outage", "host=u1.test:80")
+		r.wantMetric(1, "line", "host=u1.test:80", "lane=backlog") // it has waited for a second
+		r.wantMetric(1, "line_longest_seconds", "host=u1.test:80")
+		r.wantMetric(0, "capacity", "host=u1.test:80")
+		r.wantMetric(64, "limit", "host=u1.test:80")
+		r.wantMetric(0, "shed_total")
 		got := <-waiting
 		r.want(got, 200, u, 6)
 		r.between("answered after", got.Took, 2*time.Second, 2*time.Second)
@@ -258,6 +264,7 @@ func TestCase_CB_09_NoTimeToWait(t *testing.T) {
 		r.wantHeader(got, "X-Retry-Advice", "repeat")
 		r.wantHeader(got, "Retry-After", strconv.Itoa(2))
 		r.between("answered after", got.Took, 0, 0)
+		r.wantMetric(1, "shed_total", "reason=breaker_open")
 		r.wantEnd("failed", "breaker_open", 0)
 	})
 }

@@ -50,13 +50,15 @@ const (
 
 // TestE2EKillAtAnyInstant kills the process again and again, at random instants,
 // starting and stopping included, under a steady load of keyed orders: none is lost, none is
-// made twice, none hangs. RETRYPROXY_KILLS and RETRYPROXY_SEED choose another run.
+// made twice, none hangs. RETRYPROXY_KILLS and RETRYPROXY_SEED choose another run; an odd
+// seed is one with durability: process.
 func TestE2EKillAtAnyInstant(t *testing.T) {
 	kills, seed := setting(t, "RETRYPROXY_KILLS", 30), setting(t, "RETRYPROXY_SEED", time.Now().UnixNano())
-	t.Logf("RETRYPROXY_KILLS=%d RETRYPROXY_SEED=%d", kills, seed)
+	durability := []string{"full", "process"}[uint64(seed)%2]
+	t.Logf("RETRYPROXY_KILLS=%d RETRYPROXY_SEED=%d, durability: %s", kills, seed, durability)
 	v := newVictim(t)
 	honours, blind := newSeller(v, seed, true), newSeller(v, seed, false)
-	v.configure(blind.host)
+	v.configure(blind.host, durability)
 	load := newBuyers(v, seed, honours, blind, manners...)
 
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -140,9 +142,9 @@ func newVictim(t *testing.T) *victim {
 	return v
 }
 
-func (v *victim) configure(blind string) {
+func (v *victim) configure(blind, durability string) {
 	v.t.Helper()
-	if err := os.WriteFile(v.file, fmt.Appendf(nil, crashConfig, blind), 0o600); err != nil {
+	if err := os.WriteFile(v.file, fmt.Appendf(nil, crashConfig+"store: {durability: %[2]s}\n", blind, durability), 0o600); err != nil {
 		v.t.Fatal(err)
 	}
 }

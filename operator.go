@@ -40,6 +40,7 @@ func (a *app) adminDeps() admin.Deps {
 			return a.report.View(policy, time.Now())
 		},
 		ResetReport: func(policy string) bool { return a.report.Reset(policy, time.Now()) },
+		Patience:    a.hangups.Views,
 		Alerts:      func() any { return a.alerts.View() },
 		TestAlerts: func(ctx context.Context, rule string) (any, error) {
 			return a.alerts.Test(ctx, rule)
@@ -232,7 +233,7 @@ func (a *app) orderSwitch(s admin.Switch) error {
 func (a *app) explain(q admin.Question) (any, error) {
 	return proxy.Explain(a.proxy.Settings(), a.proxy.Retries(), proxy.ExplainRequest{
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
-		Durable: a.store.Durable(),
+		Durable: a.store.Durable(), Patience: a.hangups.Of,
 	}, time.Now())
 }
 

@@ -121,7 +121,7 @@ func (r *rig) start(cfg *config.Config, data string, prepare ...func(*app)) {
 	var err error
 	r.app, err = newApp(hard, cfg, options{
 		data:    data,
-		log:     telemetry.NewLogger(r.log, slog.LevelInfo, "json", false),
+		log:     telemetry.NewLogger(r.log, slog.LevelDebug, "json", false),
 		listen:  r.net.Listen,
 		dial:    r.dialUpstream,
 		resolve: r.resolve,

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ var promised = map[string]string{
 	"dead_letters_total": "reason", "dead_letters_stored": "", "tunnels_total": "host", "suspect_answers_total": "host",
 	"key_only_repeats_total": "host", "config_last_reload_successful": "", "config_last_reload_success_timestamp_seconds": "",
 	"stops_total": "reason", "ignored_values_total": "field", "denied_total": "reason", "build_info": "goversion version",
+
+	"line": "host lane", "line_longest_seconds": "host", "token_line": "dimension", "limit": "host", "capacity": "host",
+	"outage": "host", "outage_since_timestamp_seconds": "host", "shed_total": "reason", "client_gone_seconds": "task_type",
 }
 
 // one of each: what makes every metric have a value.
@@ -36,6 +40,22 @@ func (r *rig) oneOfEach() {
 	r.get("http://169.254.169.254/")
 	c, _, _ := r.connect("u2.test:443")
 	c.Close()
+	r.upstream("u4.test:80", answer(500, ""))
+	for range 5 {
+		r.get("http://u4.test/", "X-Retry-Count: 3") // no retries left
+	}
+	r.get("http://u4.test/", "X-Request-Timeout: 1") // it is cut off for longer
+	r.upstream("u3.test:80", silent)
+	r.leaves("http://u3.test/", 100*time.Millisecond)
+}
+
+// leaves calls and closes the connection after a while.
+func (r *rig) leaves(url string, after time.Duration, header ...string) {
+	c := r.dial()
+	io.WriteString(c, rawRequest("GET", url, "", header...))
+	rest(after)
+	c.Close()
+	rest(0)
 }
 
 func TestMetricsOfTheContract(t *testing.T) {

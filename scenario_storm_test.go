@@ -151,12 +151,15 @@ func TestRetryLimited(t *testing.T) {
 		}
 		r.wantMetric(1, "retries_denied_total", "dimension=shop")
 		var calls []struct {
-			Cause, Reason string
-			Place         int
-			NextAt        time.Time `json:"next_at"`
+			Cause, Reason, Dimension, Lane string
+
+			Place  int
+			NextAt time.Time `json:"next_at"`
 		}
 		r.admin("GET", "/api/v1/calls?state=waiting", "", &calls)
-		if len(calls) != 1 || calls[0].Cause != "tokens" || calls[0].Reason != "shop" || calls[0].Place != 1 || calls[0].NextAt.IsZero() {
+		r.wantMetric(1, "token_line", "dimension=shop")
+		r.wantMetric(1, "line", "host=u1.test:80", "lane=backlog")
+		if len(calls) != 1 || calls[0].Cause != "tokens" || calls[0].Reason != "shop" || calls[0].Dimension != "shop" || calls[0].Lane != "backlog" || calls[0].Place != 1 || calls[0].NextAt.IsZero() {
 			t.Fatalf("waiting = %+v, want one in the shop's line", calls)
 		}
 		if got := <-first; got.Status != 200 || !time.Now().Equal(calls[0].NextAt) {

@@ -24,6 +24,7 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/patience"
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
@@ -66,6 +67,7 @@ type app struct {
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
+	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
 	history  *journal.Recorder // nil: the store keeps none
@@ -124,6 +126,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
+	a.hangups = patience.New()
 	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
@@ -275,10 +278,12 @@ func (a *app) hooks() proxy.Hooks {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
+			a.givesUp(s)
+			a.hangsUp(s)
 			a.observer.Call(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
@@ -287,63 +292,15 @@ func (a *app) hooks() proxy.Hooks {
 	}
 }
 
-// breakerEvent tells of a state change, and lets a recovered host's shops go.
-func (a *app) breakerEvent(e breaker.Event) {
-	switch {
-	case e.Reason == breaker.ReasonOneShop:
-		trip := a.shops.Trip(e.Shop, e.Host, e.Reason, e.At)
-		if trip == nil {
-			return // it is known already
-		}
-		e = *trip
-	case e.From == e.To:
-		a.log.Info("what the outage left is worked off", "host", e.Host)
-		return
-	}
-	a.logBreaker(&e)
-	a.alertBreaker(&e)
-	if e.Scope == "host" && e.To == breaker.Closed {
-		a.proxy.Recovered(e.Host)
-		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
-			a.breakerEvent(*shop)
-		}
-	}
-}
-
-// logBreaker tells of a state change and, of a host, what it means for those who wait.
-func (a *app) logBreaker(e *breaker.Event) {
-	line := a.log.With("scope", e.Scope, "host", e.Host, "shop", e.Shop, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
-	if e.Scope != "host" {
-		line.Warn("breaker")
-		return
-	}
-	g, _ := a.limiter.Host(e.Host, e.At)
-	if o := g.Outage; o != nil {
-		line = line.With("outage_since", o.Since, "reach", o.Reach)
-		if !o.Release.IsZero() {
-			line = line.With("expected_release", o.Release)
-		}
-	}
-	line.Warn("breaker", "waiting", g.Waiting, "planned", g.Planned)
-}
-
 // sources are what the metrics ask at each scrape.
 func (a *app) sources() telemetry.Sources {
 	return telemetry.Sources{
 		Records: a.store.Stats, HistoryDropped: a.dropped(),
 		Waiting: a.proxy.Waiting,
-		InFlight: func() map[string]int {
-			out := map[string]int{}
-			for _, h := range a.limiter.Hosts(time.Now()) {
-				out[h.Host] = h.InFlight
-			}
-			return out
-		},
+		Short:   func() map[string]int { return a.limiter.Short(time.Now()) },
+		Gates:   func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
 		Breakers: func() []telemetry.Breaker {
 			var out []telemetry.Breaker
-			for _, h := range a.limiter.Hosts(time.Now()) {
-				out = append(out, telemetry.Breaker{Scope: "host", Host: h.Host, State: h.Breaker.State})
-			}
 			for _, s := range a.shops.Tripped() {
 				out = append(out, telemetry.Breaker{Scope: "shop", Host: s.Host, State: breaker.Open})
 			}

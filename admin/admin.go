@@ -18,6 +18,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/patience"
 )
 
 // Deps are what the listener shows and hands on. All but Token are
@@ -58,6 +59,8 @@ type Deps struct {
 	// all; false: there is none of that name. ResetReport begins it anew.
 	Report      func(policy string) (any, bool)
 	ResetReport func(policy string) bool
+
+	Patience func() []patience.View // after how long clients hang up, by task type
 
 	Letters Letters
 
@@ -106,6 +109,7 @@ const index = `retryproxy admin
 /api/v1/policies              retry policies in force
 /api/v1/report                how they and their variants do; ?policy=
 /api/v1/report/reset          POST; counts anew, ?policy= of one policy
+/api/v1/patience              after how long clients hang up, by task type
 /api/v1/config                configuration in force; ?format=yaml
 /api/v1/config/reload         POST
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
@@ -159,6 +163,7 @@ func (s *server) api(r chi.Router) {
 	r.Get("/policies", s.showPolicies)
 	r.Get("/report", s.showReport)
 	r.Post("/report/reset", s.resetReport)
+	r.Get("/patience", s.showPatience)
 	r.Get("/config", s.showConfig)
 	r.Post("/config/reload", s.reloadConfig)
 	r.Get("/retries", s.showRetries)

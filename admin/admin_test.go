@@ -24,6 +24,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/patience"
 	"retryproxy/policy"
 )
 
@@ -122,6 +123,9 @@ func (f *fake) deps() Deps {
 		Limits: func() []limiter.BucketView {
 			return []limiter.BucketView{{Dimension: "global", Rate: 5, Burst: 300, Tokens: 299.5}, {Dimension: "shop", Name: "17", Rate: 0.125, Burst: 5, Waiting: 1, NextAt: began.Add(8 * time.Second)}}
 		},
+		Patience: func() []patience.View {
+			return []patience.View{{Kind: "order_ship", Calls: 40, Left: 10, Waited: 12, WaitedLeft: 9, Deadline: 5 * time.Minute, P50: 30 * time.Second, P90: 41 * time.Second}}
+		},
 		Config: func() []byte {
 			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true}\n")
 		},
@@ -179,6 +183,7 @@ func TestJSONShapes(t *testing.T) {
 		{"call_unknown", "GET", "/api/v1/calls/zz", ""},
 		{"breakers", "GET", "/api/v1/breakers", ""},
 		{"limits", "GET", "/api/v1/limits", ""},
+		{"patience", "GET", "/api/v1/patience", ""},
 		{"policies", "GET", "/api/v1/policies", ""},
 		{"config", "GET", "/api/v1/config", ""},
 		{"retries", "PUT", "/api/v1/retries", `{"default":"on","scopes":[{"match":{"host":"a.test","hour_range":["2-6"]},"value":"off","until":"2099-12-01T02:00:00+08:00"}]}`},

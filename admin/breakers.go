@@ -33,30 +33,33 @@ type exitView struct {
 
 // hostView is the breaker and the gate of one host.
 type hostView struct {
-	Host     string    `json:"host"`             // host:port
-	State    string    `json:"state"`            // closed, half_open, open
-	Reason   string    `json:"reason,omitempty"` // of the last change
-	Since    time.Time `json:"since,omitzero"`   // of the last change
-	Until    time.Time `json:"until,omitzero"`   // open: when the next probe may go
-	Row      int       `json:"consecutive_failures"`
-	Calls    int       `json:"calls"` // within the window
-	Failures int       `json:"failures"`
-	Probes   int       `json:"probes"` // in flight
-	InFlight int       `json:"in_flight"`
-	Backlog  int       `json:"in_flight_backlog"` // of these: of calls that failed or waited for long before
-	Limit    int       `json:"limit"`             // slots at full capacity
-	Capacity int       `json:"capacity"`          // slots at present
-	Waiting  int       `json:"waiting"`           // in line
-	Late     int       `json:"waiting_backlog"`   // of these: in the lane of the backlog
-	Planned  int       `json:"planned"`           // waiting for their own date
-	Outage   *outage   `json:"outage,omitempty"`
+	Host      string    `json:"host"`             // host:port
+	State     string    `json:"state"`            // closed, half_open, open
+	Reason    string    `json:"reason,omitempty"` // of the last change
+	Since     time.Time `json:"since,omitzero"`   // of the last change
+	Until     time.Time `json:"until,omitzero"`   // open: when the next probe may go
+	Row       int       `json:"consecutive_failures"`
+	Calls     int       `json:"calls"` // within the window
+	Failures  int       `json:"failures"`
+	Probes    int       `json:"probes"` // in flight
+	InFlight  int       `json:"in_flight"`
+	Backlog   int       `json:"in_flight_backlog"`  // of these: of calls that failed or waited for long before
+	Limit     int       `json:"limit"`              // slots at full capacity
+	Capacity  int       `json:"capacity"`           // slots at present
+	Waiting   int       `json:"waiting"`            // in line
+	Late      int       `json:"waiting_backlog"`    // of these: in the lane of the backlog
+	LongestMS int64     `json:"waiting_longest_ms"` // for which one of those in line has stood there
+	Planned   int       `json:"planned"`            // waiting for their own date
+	Outage    *outage   `json:"outage,omitempty"`
 }
 
 // outage is a host that is cut off, or on its way back.
 type outage struct {
 	Since   time.Time `json:"since"`
-	Reach   string    `json:"reach"`   // whose calls failed: several_shops, one_shop, unlabelled
-	Waiting int       `json:"waiting"` // in line
+	Reach   string    `json:"reach"`        // whose calls failed: several_shops, one_shop, unlabelled
+	Waiting int       `json:"waiting"`      // in line
+	Most    int       `json:"waiting_most"` // of them at a time, so far
+	GaveUp  int       `json:"gave_up"`      // calls that ended without a success meanwhile
 	// Release is when all of them have started, if the next probe succeeds.
 	Release time.Time `json:"expected_release,omitzero"`
 }
@@ -78,7 +81,7 @@ func (s *server) showBreakers(w http.ResponseWriter, _ *http.Request) {
 		g := &gates[i]
 		v.Hosts[i] = hostView{
 			g.Host, g.Breaker.State.String(), g.Breaker.Reason, g.Breaker.Since, g.Breaker.Until,
-			g.Breaker.Row, g.Breaker.Calls, g.Breaker.Failures, g.Breaker.Probes, g.InFlight, g.Backlog, g.Limit, g.Capacity, g.Waiting, g.Late, g.Planned, (*outage)(g.Outage),
+			g.Breaker.Row, g.Breaker.Calls, g.Breaker.Failures, g.Breaker.Probes, g.InFlight, g.Backlog, g.Limit, g.Capacity, g.Waiting, g.Late, g.Longest.Milliseconds(), g.Planned, (*outage)(g.Outage),
 		}
 	}
 	show(w, v)

@@ -17,19 +17,21 @@ import (
 
 // callView is a call as the API shows it.
 type callView struct {
-	ID       string     `json:"id"`
-	Origin   string     `json:"origin,omitempty"` // of a call that no client waits for: restart, parked, requeue, redrive
-	Mode     string     `json:"mode"`
-	Policy   string     `json:"policy"`
-	State    string     `json:"state"`
-	Result   string     `json:"result,omitempty"`
-	Reason   string     `json:"reason"`
-	Detail   string     `json:"detail,omitempty"`
-	NextAt   *time.Time `json:"next_at"` // null: it waits for nothing with a date
-	Cause    string     `json:"cause,omitempty"`
-	Place    int        `json:"place,omitempty"`
-	Status   int        `json:"status"`   // 0: the client has no answer yet
-	Executed string     `json:"executed"` // may the upstream have acted: no, maybe, yes
+	ID        string     `json:"id"`
+	Origin    string     `json:"origin,omitempty"` // of a call that no client waits for: restart, parked, requeue, redrive
+	Mode      string     `json:"mode"`
+	Policy    string     `json:"policy"`
+	State     string     `json:"state"`
+	Result    string     `json:"result,omitempty"`
+	Reason    string     `json:"reason"`
+	Detail    string     `json:"detail,omitempty"`
+	NextAt    *time.Time `json:"next_at"` // null: it waits for nothing with a date
+	Cause     string     `json:"cause,omitempty"`
+	Dimension string     `json:"dimension,omitempty"` // of a wait for tokens: global, task_type or shop
+	Lane      string     `json:"lane,omitempty"`      // at the gate of its host: fresh or backlog
+	Place     int        `json:"place,omitempty"`     // in that lane, of tokens in the line before them; 1 is next
+	Status    int        `json:"status"`              // 0: the client has no answer yet
+	Executed  string     `json:"executed"`            // may the upstream have acted: no, maybe, yes
 
 	Labels   attempt.Labels `json:"labels"`
 	User     string         `json:"user,omitempty"`
@@ -62,7 +64,7 @@ type waitView struct {
 func viewCall(s *attempt.Summary) callView {
 	v := callView{
 		ID: s.ID, Origin: s.Origin, Mode: s.Mode, Policy: s.Policy, State: s.State, Result: s.Result, Reason: s.Reason,
-		Detail: s.Detail, Cause: s.Cause, Place: s.Place, Status: s.Status, Executed: s.Executed.String(),
+		Detail: s.Detail, Cause: s.Cause, Dimension: s.Dimension, Lane: s.Lane, Place: s.Place, Status: s.Status, Executed: s.Executed.String(),
 		Labels: s.Labels, User: s.User, Client: s.Client, Method: s.Method, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		KeyHash: s.KeyHash, ClientID: s.ClientID, Trace: s.Trace,
 		Started: s.Started, Ended: timeOrNull(s.Ended), DurationMS: s.Duration.Milliseconds(), OverheadUS: s.Overhead.Microseconds(),
@@ -76,7 +78,7 @@ func viewCall(s *attempt.Summary) callView {
 }
 
 // listCalls shows calls in progress first, then those that ended, each part newest
-// first. Where the list goes on is in Link (RFC 8288).
+// first; those that wait, where only they are asked for, by host, lane and place. Where the list goes on is in Link (RFC 8288).
 func (s *server) listCalls(w http.ResponseWriter, r *http.Request) {
 	q, err := s.query(r)
 	if err != nil {

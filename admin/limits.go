@@ -16,10 +16,11 @@ type limitView struct {
 	Off       bool      `json:"off,omitempty"` // no limit
 	PerSecond float64   `json:"per_second"`    // refilled now, share of fresh calls included
 	Burst     int       `json:"burst"`
-	Tokens    float64   `json:"tokens"`           // there now
-	Waiting   int       `json:"waiting"`          // retries that wait for a token
-	Planned   int       `json:"planned"`          // retries that wait for their own date
-	NextAt    time.Time `json:"next_at,omitzero"` // when the next token is there
+	Tokens    float64   `json:"tokens"`             // there now
+	Waiting   int       `json:"waiting"`            // retries that wait for a token
+	Planned   int       `json:"planned"`            // retries that wait for their own date
+	NextAt    time.Time `json:"next_at,omitzero"`   // when the next token is there
+	ClearsAt  time.Time `json:"clears_at,omitzero"` // when all that wait now have theirs, as far as this limit goes
 }
 
 func (s *server) limits() []limitView {
@@ -29,7 +30,7 @@ func (s *server) limits() []limitView {
 		if b.Off {
 			b.Rate, b.Tokens, b.Burst = 0, 0, 0
 		}
-		out[i] = limitView{b.Dimension, b.Name, b.Off, b.Rate, b.Burst, b.Tokens, b.Waiting, b.Planned, b.NextAt}
+		out[i] = limitView{b.Dimension, b.Name, b.Off, b.Rate, b.Burst, b.Tokens, b.Waiting, b.Planned, b.NextAt, b.ClearsAt}
 	}
 	return out
 }

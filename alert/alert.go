@@ -202,6 +202,7 @@ type Breaker struct {
 	Shop   string
 	Closed bool   // otherwise it is cut off
 	Why    string // a token
+	Standing
 }
 
 // DeadLetter takes in a dead letter.
@@ -216,7 +217,7 @@ func (a *Alerts) Stop(s Stop) {
 
 // Breaker takes in a change of a breaker.
 func (a *Alerts) Breaker(b Breaker) {
-	a.event(&event{kind: Breakers, detail: b.Why, over: b.Closed, labels: Labels{Scope: b.Scope, Host: b.Host, Shop: b.Shop}})
+	a.event(&event{kind: Breakers, detail: b.Why, how: b.Standing, over: b.Closed, labels: Labels{Scope: b.Scope, Host: b.Host, Shop: b.Shop}})
 }
 
 // StoreFailed takes in that the store could not do something. reason is

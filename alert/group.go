@@ -28,8 +28,8 @@ type group struct {
 	labels Labels
 	window window
 	usual  usual
-	open   map[Labels]bool // breakers that are cut off
-	bad    bool            // the store fails, or what is measured is over its bound
+	open   map[Labels]Standing // breakers that are cut off
+	bad    bool                // the store fails, or what is measured is over its bound
 
 	first  time.Time // the first event since the window was empty
 	began  time.Time // of what goes on; zero: nothing does

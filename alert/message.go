@@ -91,16 +91,45 @@ func (b *book) counted(g *group, s State, n int, now time.Time) string {
 // cutOff tells of breakers.
 func cutOff(g *group, s State, now time.Time) string {
 	who := cmp.Or(map[string]string{"host": "the host", "shop": "the shop at this host", "egress": "the egress proxy"}[g.labels.Scope], "a host, shop or egress proxy")
-	switch s {
-	case Recovered:
+	reach, waits := g.standing(now)
+	switch n := len(g.open); {
+	case s == Recovered:
 		return fmt.Sprintf("%s is reached again, after %s", who, short(g.ended.Sub(g.began)))
-	case Still:
-		return fmt.Sprintf("%s is still cut off, for %s now", who, short(now.Sub(g.began)))
+	case s == Still:
+		return fmt.Sprintf("%s is still cut off, for %s now%s", who, short(now.Sub(g.began)), waits)
+	case n > 1:
+		return fmt.Sprintf("%s and %d more are cut off%s", who, n-1, waits)
+	case g.labels.Scope == "shop":
+		return who + " is cut off: it alone fails, the host answers others"
 	}
-	if n := len(g.open); n > 1 {
-		return fmt.Sprintf("%s and %d more are cut off", who, n-1)
+	return who + " is cut off: " + reach + waits
+}
+
+// reaches say whose calls fail.
+var reaches = map[string]string{
+	"several_shops": "an outage, calls of several shops fail",
+	"one_shop":      "calls of one shop fail, others make none",
+	"unlabelled":    "calls without a shop fail",
+}
+
+// standing says whose calls fail, how many wait, and for how long if all goes well.
+func (g *group) standing(now time.Time) (reach, waits string) {
+	var all Standing
+	for _, s := range g.open {
+		all.Reach, all.Waiting = s.Reach, all.Waiting+s.Waiting
+		if s.Release.After(all.Release) {
+			all.Release = s.Release
+		}
 	}
-	return who + " is cut off: only failures come back"
+	reach = cmp.Or(reaches[all.Reach], "only failures come back")
+	if all.Waiting == 0 {
+		return reach, ""
+	}
+	waits = "; " + plural(all.Waiting, "call waits", "calls wait")
+	if left := all.Release.Sub(now); left > 0 {
+		waits += fmt.Sprintf(", to be let go within %s if it answers now", short(left))
+	}
+	return reach, waits
 }
 
 // storeText tells of the store.

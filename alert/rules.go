@@ -18,6 +18,7 @@ type event struct {
 	labels Labels
 	callID string
 	detail string
+	how    Standing
 	over   bool // it ended: a breaker closed, the store works again
 }
 
@@ -27,8 +28,21 @@ type Measured struct {
 	OldestParked time.Time // when the oldest of them was parked; zero: unknown
 	// Expiring are the dead letters that will be removed within some time.
 	Expiring map[time.Duration]Expiring
-	Letters  int      // dead letters that nobody has settled; 0: none, or they are not kept
-	Open     []Labels // breakers that are not closed: scope, host, shop
+	Letters  int   // dead letters that nobody has settled; 0: none, or they are not kept
+	Open     []Cut // breakers that are not closed
+}
+
+// Cut is a breaker that is not closed.
+type Cut struct {
+	Labels // scope, host, shop
+	Standing
+}
+
+// Standing is how things stand at a host that is cut off.
+type Standing struct {
+	Reach   string    // whose calls fail: several_shops, one_shop, unlabelled; empty: unknown
+	Waiting int       // calls that wait for it
+	Release time.Time // when all of them have started, if the next probe succeeds; zero: unknown
 }
 
 // Expiring are dead letters that will soon be removed.
@@ -126,7 +140,7 @@ func (b *book) group(key Labels) *group {
 			return g
 		}
 	}
-	g := &group{labels: key, window: newWindow(b.rule.Within), open: map[Labels]bool{}}
+	g := &group{labels: key, window: newWindow(b.rule.Within), open: map[Labels]Standing{}}
 	b.groups[key] = g
 	return g
 }
@@ -139,7 +153,7 @@ func (b *book) event(e *event, now time.Time) []Message {
 	switch b.rule.On {
 	case Breakers:
 		if len(g.open) < mostMembers {
-			g.open[e.labels.member()] = true
+			g.open[e.labels.member()] = e.how
 		}
 	case StoreFails:
 		g.bad = true
@@ -213,16 +227,20 @@ func (b *book) measured(bad bool, now time.Time) {
 
 // reconcile makes the open breakers those that are really open: one may have
 // been forgotten, or have been open before the rule was.
-func (b *book) reconcile(open []Labels, now time.Time) {
+func (b *book) reconcile(open []Cut, now time.Time) {
 	is := map[Labels]bool{}
 	for i := range open {
 		l := open[i].member()
 		if is[l] = true; !b.match.match(&l, now) {
 			continue
 		}
-		if g := b.group(b.rule.group(&l)); !g.open[l] && len(g.open) < mostMembers {
-			g.open[l] = true
-			g.note(&event{labels: open[i]}, now)
+		g := b.group(b.rule.group(&l))
+		_, known := g.open[l]
+		if known || len(g.open) < mostMembers {
+			g.open[l] = open[i].Standing
+		}
+		if !known && len(g.open) < mostMembers {
+			g.note(&event{labels: open[i].Labels}, now)
 		}
 	}
 	for _, g := range b.groups {

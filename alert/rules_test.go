@@ -263,7 +263,7 @@ func closes(scope, host, shop string) event {
 
 func TestBreakerOpensAndCloses(t *testing.T) {
 	s := newScript(t, breakerRule())
-	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}
+	open := Measured{Open: []Cut{{Labels: Labels{Scope: "host", Host: "a.test:443"}}}}
 	s.event(opens("host", "a.test:443", ""))
 	s.event(opens("host", "a.test:443", "")) // a probe failed
 	s.want("0s cut firing host/a.test:443")
@@ -294,7 +294,7 @@ func TestBreakersBeyondTheGroups(t *testing.T) {
 
 func TestBreakerThatFlaps(t *testing.T) {
 	s := newScript(t, breakerRule())
-	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}
+	open := Measured{Open: []Cut{{Labels: Labels{Scope: "host", Host: "a.test:443"}}}}
 	for s.now.Sub(start) < 2*time.Hour {
 		s.event(opens("host", "a.test:443", ""))
 		s.pass(30*time.Second, open)
@@ -325,7 +325,7 @@ func TestBreakerMustLast(t *testing.T) {
 	r := breakerRule()
 	r.For = time.Minute
 	s := newScript(t, r)
-	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}
+	open := Measured{Open: []Cut{{Labels: Labels{Scope: "host", Host: "a.test:443"}}}}
 	s.event(opens("host", "a.test:443", ""))
 	s.pass(30*time.Second, open)
 	s.event(closes("host", "a.test:443", ""))
@@ -339,7 +339,7 @@ func TestBreakerMustLast(t *testing.T) {
 // A breaker that was forgotten, or that was open before the rule was.
 func TestBreakersAreReconciled(t *testing.T) {
 	s := newScript(t, breakerRule())
-	s.tick(Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}})
+	s.tick(Measured{Open: []Cut{{Labels: Labels{Scope: "host", Host: "a.test:443"}}}})
 	s.want("0s cut firing host/a.test:443")
 	s.pass(time.Minute+tickEvery, Measured{})
 	s.want("1m5s cut recovered host/a.test:443")
@@ -348,7 +348,7 @@ func TestBreakersAreReconciled(t *testing.T) {
 // An open breaker that nobody calls is not told again and again.
 func TestBreakerWithoutTrafficIsNotRepeated(t *testing.T) {
 	s := newScript(t, breakerRule())
-	open := Measured{Open: []Labels{{Scope: "host", Host: "a.test:443"}}}
+	open := Measured{Open: []Cut{{Labels: Labels{Scope: "host", Host: "a.test:443"}}}}
 	s.event(opens("host", "a.test:443", ""))
 	s.want("0s cut firing host/a.test:443")
 	s.pass(5*time.Hour, open)

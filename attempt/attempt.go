@@ -94,9 +94,17 @@ type Summary struct {
 	Overhead time.Duration // our own part: neither upstream nor waiting
 	Bytes    int64         // of the answer's body
 	Waits    []Wait        // that ended
-	Cause    string        // of the wait in progress
-	Place    int           // in that line, 1 is next; 0: unknown
-	NextAt   time.Time     // when that wait is planned to end
+
+	// Of a call that a client waits for: the time until the last answer's header, and
+	// after which the client left without an answer (0: it did not).
+	Deadline, Left time.Duration
+
+	// Of the wait in progress.
+	Cause     string
+	Dimension string    // tokens: the bucket whose token comes last
+	Lane      string    // at the gate of its host: fresh or backlog
+	Place     int       // in that line, 1 is next; 0: it waits for a date
+	NextAt    time.Time // when it is planned to end
 }
 
 // Origins of calls that no client waits for.

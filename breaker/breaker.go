@@ -62,6 +62,11 @@ type Event struct {
 	At       time.Time
 	Until    time.Time // open: when the next probe may go
 	Reach    Reach     // of a host that opens: whose calls failed
+
+	// Of a host: since when it is, or was, cut off. Its gate adds, once that is over,
+	// the most calls that waited at a time and those that ended without a success.
+	Outage         time.Time
+	Waited, GaveUp int
 }
 
 // Reach says whose calls fail at a host that is cut off.

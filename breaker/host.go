@@ -325,13 +325,14 @@ func (h *Host) halfOpen(now time.Time) (p Pass, event *Event) {
 
 // shut closes the breaker and forgets what opened it.
 func (h *Host) shut(reason string, now time.Time) *Event {
+	e := h.change(Closed, reason, now)
 	h.row, h.span, h.window, h.outage, h.reach = 0, 0, newWindow(h.config.Window), time.Time{}, ReachUnknown
 	h.good, h.bad, h.blamed = voices{}, voices{}, nil
-	return h.change(Closed, reason, now)
+	return e
 }
 
 func (h *Host) change(to State, reason string, now time.Time) *Event {
-	e := &Event{Scope: "host", Host: h.name, From: h.state, To: to, Reason: reason, At: now}
+	e := &Event{Scope: "host", Host: h.name, From: h.state, To: to, Reason: reason, At: now, Outage: h.outage}
 	if to == Open {
 		e.Until, e.Reach = h.until, h.reach
 	}

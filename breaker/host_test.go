@@ -129,7 +129,10 @@ func TestOutageOrShop(t *testing.T) {
 			for i := range 10 {
 				now := at(2*time.Second + time.Duration(i))
 				if e := heard(&h, tt.fails[i%len(tt.fails)], Failed, now); e != nil {
-					e.At, e.Until = time.Time{}, time.Time{}
+					if since := e.Outage; e.Scope == "host" && !since.Equal(e.At) {
+						t.Errorf("the outage began %v, want %v", since, e.At)
+					}
+					e.At, e.Until, e.Outage = time.Time{}, time.Time{}, time.Time{}
 					got = append(got, *e)
 				}
 				if h.State(now) != Closed {
@@ -294,7 +297,7 @@ func TestHostCycle(t *testing.T) {
 			t.Fatalf("Next = %v, want %v", got.Sub(t0), now.Sub(t0))
 		}
 		p, e := h.Start(time.Second, now)
-		if want := (Event{Scope: "host", Host: "u1.test:80", From: Open, To: HalfOpen, Reason: ReasonProbe, At: now}); *e != want {
+		if want := (Event{Scope: "host", Host: "u1.test:80", From: Open, To: HalfOpen, Reason: ReasonProbe, At: now, Outage: t0}); *e != want {
 			t.Fatalf("Start = %v, want %v", *e, want)
 		}
 		if e := h.Report(p, Failed, "", now); e.From != HalfOpen || e.To != Open || e.Reason != ReasonProbeBad {
@@ -303,8 +306,8 @@ func TestHostCycle(t *testing.T) {
 	}
 	now = now.Add(8 * time.Second)
 	p, _ := h.Start(time.Second, now)
-	if e := h.Report(p, Alive, "", now); e.From != HalfOpen || e.To != Closed || e.Reason != ReasonProbeOK {
-		t.Fatalf("Report(alive probe) = %v, want half_open to closed", *e)
+	if e := h.Report(p, Alive, "", now); e.From != HalfOpen || e.To != Closed || e.Reason != ReasonProbeOK || !e.Outage.Equal(t0) {
+		t.Fatalf("Report(alive probe) = %v, want half_open to closed, the outage since %v", *e, t0)
 	}
 	for range 5 { // the doubling is forgotten with the closing
 		call(t, h, Failed, now)

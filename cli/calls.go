@@ -20,11 +20,13 @@ import (
 type call struct {
 	ID, Origin, Mode, Policy, State, Result, Reason, Detail string
 
-	NextAt   time.Time `json:"next_at"`
-	Cause    string
-	Place    int
-	Status   int
-	Executed string
+	NextAt    time.Time `json:"next_at"`
+	Cause     string
+	Dimension string
+	Lane      string
+	Place     int
+	Status    int
+	Executed  string
 
 	Labels             attempt.Labels
 	User, Client       string
@@ -179,7 +181,10 @@ func (k *call) what() string {
 	case k.Cause == "":
 		return ""
 	}
-	text := "for " + k.Cause
+	text := "for " + k.Cause + bracket(k.Dimension)
+	if k.Lane != "" {
+		text += ", " + k.Lane
+	}
 	if k.Place > 0 {
 		text += fmt.Sprintf(", place %d", k.Place)
 	}

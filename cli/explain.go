@@ -38,6 +38,11 @@ type explanation struct {
 	Switch      string
 
 	DeadlineMS int64 `json:"deadline_ms"`
+	Patience   *struct {
+		Calls, Left int
+		P50MS       int64 `json:"p50_ms"`
+		P90MS       int64 `json:"p90_ms"`
+	}
 	ConnectMS  int64 `json:"connect_timeout_ms"`
 	PerTryMS   int64 `json:"per_try_timeout_ms"`
 	Retries    int
@@ -211,6 +216,9 @@ func (e *explanation) printRules(line func(name, format string, args ...any)) {
 	line("key", "%s: %s", e.keyText(), e.KeyWhy)
 	line("safe", "%s: %s", [...]string{"no", "yes"}[min(len(e.Safe), 1)], e.SafeWhy)
 	line("time", "%s in all, %s to connect, %s for each answer", span(e.DeadlineMS), span(e.ConnectMS), span(e.PerTryMS))
+	if p := e.Patience; p != nil {
+		line("patience", "%d of %d clients of this kind hung up, half of them after %s or less, nine in ten after %s or less; the deadline is %s", p.Left, p.Calls, span(p.P50MS), span(p.P90MS), span(e.DeadlineMS))
+	}
 	line("retries", "%d%s%s", e.Retries, bracket(e.RetriesWhy), switched(e.Switch))
 	if len(e.Delays) > 0 {
 		line("delays", "%s", e.delayText())

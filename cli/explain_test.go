@@ -191,3 +191,16 @@ func TestExplainArguments(t *testing.T) {
 		})
 	}
 }
+
+// Where clients are known to hang up, their patience stands beside the deadline.
+func TestExplainSaysHowLongClientsWait(t *testing.T) {
+	var e explanation
+	if err := json.Unmarshal([]byte(`{"policy":"ship","deadline_ms":300000,"patience":{"calls":40,"left":10,"p50_ms":30000,"p90_ms":41000}}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	e.print(&out)
+	if want := "patience   10 of 40 clients of this kind hung up, half of them after 30s or less, nine in ten after 41s or less; the deadline is 5m\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("print:\n%s\nwant %s", &out, want)
+	}
+}

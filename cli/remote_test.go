@@ -83,7 +83,7 @@ func rememberedCalls() []*attempt.Summary {
 			Method: "POST", Host: "b.test:80", Path: "/pay", Executed: classify.ExecutedMaybe, Attempts: attempt.History{lost}, Started: began,
 		},
 		{
-			ID: "cc33", Mode: "forward", Policy: "default", State: "waiting", Cause: "tokens", Reason: "shop", Place: 3, NextAt: began.Add(time.Minute),
+			ID: "cc33", Mode: "forward", Policy: "default", State: "waiting", Cause: "tokens", Reason: "shop", Dimension: "shop", Lane: "backlog", Place: 3, NextAt: began.Add(time.Minute),
 			Labels: attempt.Labels{Shop: "9"}, Method: "GET", Host: "a.test:80", Path: "/x", Attempts: attempt.History{refused}, Started: began,
 		},
 		{ID: "ff66", Mode: "forward", Policy: "default", State: "running", Method: "GET", Host: "a.test:80", Path: "/f", Attempts: attempt.History{refused}, Started: began},
@@ -224,7 +224,7 @@ func TestCalls(t *testing.T) {
 		want []string
 		not  string
 	}{
-		{"all", nil, []string{"cc33", "aa11", "POST a.test:80/orders", "200 recovered", "502 failed manual_review", "for tokens, place 3, until ", "attempt 2 is in flight", "the answer is on its way", "the request is being read", "200 success, but its body says failure"}, "nothing"},
+		{"all", nil, []string{"cc33", "aa11", "POST a.test:80/orders", "200 recovered", "502 failed manual_review", "for tokens (shop), backlog, place 3, until ", "attempt 2 is in flight", "the answer is on its way", "the request is being read", "200 success, but its body says failure"}, "nothing"},
 		{"one shop", []string{"-shop", "17"}, []string{"aa11"}, "cc33"},
 		{"one host", []string{"-host", "b.test"}, []string{"bb22"}, "aa11"},
 		{"one state", []string{"-state", "waiting"}, []string{"cc33"}, "aa11"},
@@ -269,7 +269,7 @@ func TestWhy(t *testing.T) {
 			"brought status 200, but its body says failure in 20ms: that is the answer.",
 			"The client got 200 after 20ms: its status says success, but its body says failure (suspect). The upstream may have acted",
 		}},
-		{"waiting", "cc33", OK, []string{"It waits for tokens, place 3, until ", "(shop)."}},
+		{"waiting", "cc33", OK, []string{"It waits for tokens (shop), backlog, place 3, until "}},
 		{"rejected", "dd44", OK, []string{"The client got 403", "the destination is not allowed (destination_denied). Nothing was executed upstream. (no way)"}},
 		{"left", "ee55", OK, []string{"The client left after 1s. Nothing was executed upstream."}},
 		{"through an egress", "e200", OK, []string{"Attempt 1 went to a.test:80 through egress proxy-a (10.0.0.1:3128, shop 9) and brought status 200 in 20ms: that is the answer."}},

@@ -339,7 +339,7 @@ func (k *call) end() string {
 	case k.State != "done" && k.Cause == "":
 		return "It is " + k.State + "."
 	case k.State != "done":
-		return "It waits " + k.what() + waitDetail(k) + "."
+		return "It waits " + k.what() + "."
 	case k.Reason == "parked":
 		return k.wasParked()
 	}
@@ -404,14 +404,6 @@ func soFar(executed string) string {
 		return " So far nothing was executed upstream."
 	}
 	return " The upstream may have acted already."
-}
-
-// waitDetail names the bucket that a wait for tokens is about.
-func waitDetail(k *call) string {
-	if k.Cause == "tokens" && k.Reason != "" {
-		return " (" + k.Reason + ")"
-	}
-	return ""
 }
 
 // span writes milliseconds as people say them.

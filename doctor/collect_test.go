@@ -430,6 +430,7 @@ nonsense
 		"/api/v1/observed":           `{"calls": 5, "hosts": [{"host": "a.test:80", "calls": 5}]}`,
 		"/api/v1/retries":            `{"default": "off", "scopes": []}`,
 		"/api/v1/intercept":          `{"fingerprint": "AB", "passed_through": [{"client": "c", "host": "h"}]}`,
+		"/api/v1/breakers":           `{"hosts": [], "shops": [{"shop": "s17", "host": "a.test:80"}]}`,
 	})
 	f := Collect(t.Context(), w)
 	want := Running{
@@ -437,6 +438,10 @@ nonsense
 		Admin:   "127.0.0.1:9090", Version: "v9", OwnVersion: "v1", Reload: true, Drift: []string{"drain"}, Misspelt: 3,
 		SpoolFree: f.Running.SpoolFree, Records: 5, Passed: []Passed{{Client: "c", Host: "h"}}, Fingerprint: "AB",
 	}
+	if len(f.Running.Cut.Shops) != 1 || f.Running.Cut.Shops[0].Shop != "s17" {
+		t.Errorf("Cut = %+v, want the shop", f.Running.Cut)
+	}
+	f.Running.Cut = Cut{}
 	if diff := cmp.Diff(want, f.Running); diff != "" {
 		t.Errorf("Running (-want +got):\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"net/netip"
 	"os"
@@ -93,6 +94,15 @@ func bundle(name string, b Bundle) func(*Facts) {
 
 func reason(name string, n int64) func(*Facts) {
 	return func(f *Facts) { f.Seen.Reasons = map[string]int64{name: n} }
+}
+
+// cuts lets the running proxy tell of breakers as its API does.
+func cuts(text string) func(*Facts) {
+	return func(f *Facts) {
+		if err := json.Unmarshal([]byte(text), &f.Running.Cut); err != nil {
+			panic(err)
+		}
+	}
 }
 
 func client(c ClientView) func(*Facts) {
@@ -256,6 +266,8 @@ func trafficCases() []findingCase {
 		{"traffic.tunnels", well, func(f *Facts) {
 			f.Seen.Tunnels, f.Seen.Hosts = 300, []HostView{{Host: "api.temu.test:443", Tunnels: 200}, {Host: "b.test:8443", Tunnels: 90}, {Host: "gw.pdd.test:443", Tunnels: 10}}
 		}},
+		{"traffic.outage", well, cuts(`{"hosts": [{"host": "well.test:80", "state": "closed"}, {"host": "a.test:80", "state": "open", "outage": {"since": "2026-03-04T05:03:00Z", "reach": "several_shops", "waiting": 12}}]}`)},
+		{"traffic.shop_cut_off", well, cuts(`{"shops": [{"shop": "s17", "host": "a.test:80", "reason": "status_401"}]}`)},
 		{"traffic.labels", well, func(f *Facts) { f.Seen.NoShop = 51 }},
 		{"traffic.doubled_posts", well, client(ClientView{Calls: 9, AfterFailure: 2, Failures: 2, Doubled: 2, Example: "POST gw.pdd.test:443/order"})},
 		{"traffic.own_retries", well, client(ClientView{Calls: 90, AfterFailure: 8, Failures: 9, AfterSuccess: 5, Example: "GET gw.pdd.test:443/stock"})},

@@ -107,6 +107,23 @@ type Running struct {
 	Records     int64    // idempotency records; 0: none or unknown
 	Passed      []Passed // clients whose tunnels are no longer opened
 	Fingerprint string   // of the CA in use
+	Cut         Cut
+}
+
+// Cut is what the running proxy cuts off at present.
+type Cut struct {
+	Hosts []struct {
+		Host   string
+		Outage *struct {
+			Since   time.Time
+			Reach   string
+			Waiting int
+		}
+	}
+	Shops []struct {
+		Shop, Host, Reason string
+		Since              time.Time
+	}
 }
 
 // Passed is a client that refuses our CA for a host.

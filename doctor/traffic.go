@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"retryproxy/policy"
 )
@@ -17,10 +19,11 @@ const (
 
 // examineTraffic judges what the running proxy saw.
 func examineTraffic(f *Facts) []Finding {
+	out := cutOff(f)
 	if f.Seen == nil {
-		return nil
+		return out
 	}
-	out := append(tunnels(f), unlabelled(f)...)
+	out = append(append(out, tunnels(f)...), unlabelled(f)...)
 	if n := f.Running.Misspelt; n > 0 {
 		out = append(out, Finding{
 			"traffic.user_name", groupTraffic, Warning, fmt.Sprintf("%d calls had a user name whose labels cannot be read", n),
@@ -37,6 +40,32 @@ func examineTraffic(f *Facts) []Finding {
 		}
 	}
 	return append(out, stopped(f)...)
+}
+
+// cutOff tells of hosts and shops that are cut off now.
+func cutOff(f *Facts) []Finding {
+	var out []Finding
+	show := []Fix{toRun("retryproxy breakers%s", f.adminFlag())}
+	for _, h := range f.Running.Cut.Hosts {
+		if o := h.Outage; o != nil && len(out) < mostListed {
+			whose := map[string]string{"several_shops": "calls of several shops fail", "one_shop": "calls of one shop fail, others make none"}[o.Reach]
+			out = append(out, Finding{
+				"traffic.outage", groupTraffic, Warning, fmt.Sprintf("%s is cut off for %s now: %s; %d calls wait", h.Host, f.Now.Sub(o.Since).Round(time.Second), cmp.Or(whose, "calls fail"), o.Waiting),
+				"They go on by themselves when it answers.", show,
+			})
+		}
+	}
+	if shops := f.Running.Cut.Shops; len(shops) > 0 {
+		var names []string
+		for _, s := range shops {
+			names = append(names, fmt.Sprintf("%s at %s (%s)", s.Shop, s.Host, s.Reason))
+		}
+		out = append(out, Finding{
+			"traffic.shop_cut_off", groupTraffic, Warning, "no retries for shops that fail where others do not: " + some(names, mostListed),
+			"A person has to look at their login, permissions and address.", show,
+		})
+	}
+	return out
 }
 
 // tunnels tells of hosts whose calls cannot be seen, and how to change that.
@@ -144,7 +173,7 @@ var causes = []cause{
 	{"store_full", Problem, "There is no room for another key (503).", func(*Facts) []Fix { return []Fix{inConfig("idempotency: {entries: 500000}")} }},
 	{"local_resource", Problem, "This machine is out of descriptors, ports, memory or disk.", func(*Facts) []Fix { return []Fix{{"bash", "ulimit -n 65536   # before serve"}} }},
 	{"loop", Problem, "They came back to the proxy: a client calls the proxy through itself, or a route leads here.", func(f *Facts) []Fix { return []Fix{toRun("retryproxy calls -host %s", f.Setup.Proxy)} }},
-	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{f.askAdmin("", "/api/v1/breakers")} }},
+	{"shop_breaker_open", Warning, "A shop's calls all failed alike, as with an expired token; a person has to look.", func(f *Facts) []Fix { return []Fix{toRun("retryproxy breakers%s", f.adminFlag())} }},
 }
 
 // few is the share of calls, one in so many, below which a refusal is no problem.

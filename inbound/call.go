@@ -114,6 +114,7 @@ type transport interface {
 	closeRead()
 	trailers() message.Fields
 	watchClient()
+	left() time.Time
 	interim(status int, f message.Fields) error
 	acceptConnect(f message.Fields) (*Stream, error)
 	upgrade(c *Call, r *message.Response) (*Stream, error)
@@ -146,6 +147,10 @@ func (c *Call) Trailers() message.Fields { return c.via.trailers() }
 // one that closed. A client that has sent its next request is watched no longer.
 // On HTTP/2 a client is always watched.
 func (c *Call) Watch() { c.via.watchClient() }
+
+// Left is when the client was found to have gone without its answer; zero: it was
+// not, or nobody looked. See Watch.
+func (c *Call) Left() time.Time { return c.via.left() }
 
 // Interim sends a 1xx other than 100 and 101; HTTP/1.0 clients get none.
 func (c *Call) Interim(status int, f message.Fields) error {

@@ -148,13 +148,21 @@ func TestClientGoneWhileWaiting(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				gone := make(chan time.Duration, 1)
-				r.start(&Server{Handler: waitContext(time.Hour, gone)})
+				left := make(chan time.Time, 1)
+				r.start(&Server{Handler: func(c *Call) {
+					waitContext(time.Hour, gone)(c)
+					left <- c.Left()
+				}})
+				began := time.Now()
 				c := r.dial()
 				c.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
 				time.Sleep(300 * time.Millisecond)
 				leave(c)
 				if got := <-gone; got != 300*time.Millisecond {
 					t.Errorf("noticed after %v, want 300ms", got)
+				}
+				if got := (<-left).Sub(began); got != 300*time.Millisecond {
+					t.Errorf("left after %v, want 300ms", got)
 				}
 			})
 		})
@@ -307,6 +315,9 @@ func TestLeavingRightAfterTheAnswerIsNoNews(t *testing.T) {
 			time.Sleep(time.Second)
 			_, _ = c.Answer(text(200, "x"), time.Minute)
 			time.Sleep(time.Second)
+			if at := c.Left(); !at.IsZero() {
+				t.Errorf("Left after the answer = %v, want never", at)
+			}
 			err <- c.Context().Err()
 		}}
 		r.start(s)

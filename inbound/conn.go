@@ -48,13 +48,14 @@ type conn struct {
 
 	h2 atomic.Pointer[h2conn] // set when the connection turned out to be HTTP/2
 
-	expecting atomic.Bool // the client waits for 100 Continue
-	watched   atomic.Bool // Watch was called
-	sending   sync.Mutex  // orders interim answers before the answer
-	answered  bool        // under sending
-	broken    bool        // aborted
-	handed    bool        // the connection left HTTP behind; under server.mu
-	outer     bool        // it takes a place of a listener; under server.mu once it serves
+	expecting atomic.Bool  // the client waits for 100 Continue
+	watched   atomic.Bool  // Watch was called
+	leftAt    atomic.Int64 // when the watched client was found gone, Unix nanoseconds; 0: it was not
+	sending   sync.Mutex   // orders interim answers before the answer
+	answered  bool         // under sending
+	broken    bool         // aborted
+	handed    bool         // the connection left HTTP behind; under server.mu
+	outer     bool         // it takes a place of a listener; under server.mu once it serves
 }
 
 func newConn(s *Server, raw net.Conn, on *Listener, client netip.AddrPort, t *Tunnel) *conn {

@@ -34,6 +34,7 @@ func (n *nobody) read(p []byte, _ time.Duration) (int, error)   { return n.body.
 func (n *nobody) closeRead()                                    {}
 func (n *nobody) trailers() message.Fields                      { return n.fields }
 func (n *nobody) watchClient()                                  {}
+func (n *nobody) left() time.Time                               { return time.Time{} }
 func (n *nobody) interim(int, message.Fields) error             { return nil }
 func (n *nobody) acceptConnect(message.Fields) (*Stream, error) { return nil, ErrShared }
 func (n *nobody) upgrade(*Call, *message.Response) (*Stream, error) {

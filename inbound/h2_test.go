@@ -300,6 +300,9 @@ func TestH2ClientGone(t *testing.T) {
 				return
 			}
 			waitContext(time.Hour, gone)(c)
+			if since := time.Since(c.Left()); since != 0 {
+				r.t.Errorf("the client left %v ago, want now", since)
+			}
 		}})
 		ended := make(chan struct{})
 		go func() {

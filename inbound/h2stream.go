@@ -34,6 +34,7 @@ type h2stream struct {
 	reading  atomic.Bool // Read was called
 	stopped  atomic.Bool
 	answered atomic.Bool
+	leftAt   atomic.Int64  // when the client was found gone before that, Unix nanoseconds; 0: it was not
 	broken   bool          // the stream is to be reset; set before over is closed
 	over     chan struct{} // closed when w is used no more
 	ending   sync.Once
@@ -45,7 +46,7 @@ func newH2Stream(h *h2conn, w http.ResponseWriter, r *http.Request) *h2stream {
 	k := h.conn
 	t := &h2stream{h2: h, w: w, r: r, over: make(chan struct{})}
 	t.ctx, t.end = context.WithCancel(k.ctx)
-	t.detach = context.AfterFunc(r.Context(), t.end)
+	t.detach = context.AfterFunc(r.Context(), t.lost)
 	t.call = Call{Client: k.client, Listener: k.on, Tunnel: k.tunnel, Received: time.Now(), KeepAlive: true, via: t}
 	fault := fillCall(&t.call, r)
 	if refusal := k.refusal(); refusal != nil {
@@ -58,6 +59,14 @@ func newH2Stream(h *h2conn, w http.ResponseWriter, r *http.Request) *h2stream {
 		t.readEnd = io.EOF
 	}
 	return t
+}
+
+// lost ends the call of a client that is gone.
+func (t *h2stream) lost() {
+	if !t.answered.Load() {
+		t.leftAt.Store(time.Now().UnixNano())
+	}
+	t.end()
 }
 
 // run runs the handler; a panic resets the stream.
@@ -143,6 +152,8 @@ func (t *h2stream) trailers() message.Fields {
 }
 
 func (t *h2stream) watchClient() {}
+
+func (t *h2stream) left() time.Time { return moment(&t.leftAt) }
 
 func (t *h2stream) acceptConnect(message.Fields) (*Stream, error) { return nil, ErrShared }
 

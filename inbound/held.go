@@ -23,6 +23,7 @@ type Held struct {
 	begun    bool            // the answer is on its way to the client
 	kept     bool            // it will be
 	released bool
+	gone     time.Time // when the client was found gone before it was released
 }
 
 // Hold takes a call whose content has been read. ctx is the Context of the work,
@@ -43,7 +44,7 @@ func (h *Held) Release() bool {
 	if h.begun || h.kept {
 		return false
 	}
-	h.released = true
+	h.released, h.gone = true, h.client.Left()
 	return true
 }
 
@@ -66,6 +67,16 @@ func (h *Held) watchClient()                                  {}
 func (h *Held) acceptConnect(message.Fields) (*Stream, error) { return nil, ErrShared }
 func (h *Held) upgrade(*Call, *message.Response) (*Stream, error) {
 	return nil, ErrShared
+}
+
+// left says nothing of a client that was let go first.
+func (h *Held) left() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released {
+		return h.gone
+	}
+	return h.client.Left()
 }
 
 // interim is not worth an answer's place: who is let go gets none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"retryproxy/message"
@@ -34,6 +35,16 @@ func (k *conn) watchClient() {
 	if k.body.done.Load() {
 		k.watchNow()
 	}
+}
+
+func (k *conn) left() time.Time { return moment(&k.leftAt) }
+
+// moment is a time in Unix nanoseconds; 0 is the zero time.
+func moment(at *atomic.Int64) time.Time {
+	if n := at.Load(); n != 0 {
+		return time.Unix(0, n)
+	}
+	return time.Time{}
 }
 
 // interim writes a 1xx head unless the answer has begun.

@@ -58,6 +58,7 @@ func (w *watch) look() {
 	w.still.Broadcast()
 	w.mu.Unlock()
 	if gone {
+		w.conn.leftAt.Store(time.Now().UnixNano())
 		w.conn.cancel()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"retryproxy/attempt"
@@ -14,7 +15,8 @@ const past = "past"
 
 // Look finds calls among those that the process knows, parked ones included, and those
 // of the Journal (nil: there is none): those in progress first, then the parked ones,
-// then those that ended, each part the newest first, every call once: one that is
+// then those that ended, each part the newest first (where only those that wait are
+// wanted, in the order of their turns), every call once: one that is
 // parked did not end when its client was told so. At most q.Most of them; next, when it is not empty,
 // is where Query.After goes on: among those of the Journal. Errors: those of Find.
 func Look(ctx context.Context, j Journal, q Query, known []*attempt.Summary, now time.Time) (calls []*attempt.Summary, next string, err error) {
@@ -54,9 +56,13 @@ func merged(q *Query, known []*attempt.Summary, found []Entry, parked parkedCall
 			over = append(over, Entry{Summary: c})
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b *attempt.Summary) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Started.Compare(a.Started))
-	})
+	if q.State == stateWaiting {
+		slices.SortStableFunc(calls, inLine)
+	} else {
+		slices.SortStableFunc(calls, func(a, b *attempt.Summary) int {
+			return cmp.Or(cmp.Compare(rank(a), rank(b)), b.Started.Compare(a.Started))
+		})
+	}
 	slices.Reverse(over) // the newest is known last
 	over = append(over, found...)
 	slices.SortStableFunc(over, func(a, b Entry) int { return b.Ended.Compare(a.Ended) })
@@ -74,6 +80,9 @@ func merged(q *Query, known []*attempt.Summary, found []Entry, parked parkedCall
 	}
 	return calls[:min(len(calls), q.Most())], next
 }
+
+// stateWaiting is Summary.State of what waits for its turn.
+const stateWaiting = "waiting"
 
 // stateParked is Summary.State of what is parked, and Summary.Reason of what became so.
 const stateParked = "parked"
@@ -102,6 +111,18 @@ func (p parkedCalls) has(c *attempt.Summary) bool {
 	now := p[c.Record]
 	return now != nil && c.Reason == stateParked && (c.ID == now.ID || c.Origin != "" && c.Ended.After(now.Started))
 }
+
+// inLine is the order of calls that wait: by host and lane, in a lane by place, and behind
+// the lanes those that wait for a date, by date.
+func inLine(a, b *attempt.Summary) int {
+	return cmp.Or(
+		strings.Compare(a.Host, b.Host), cmp.Compare(laneOf(a), laneOf(b)), cmp.Compare(a.Place, b.Place),
+		a.NextAt.Compare(b.NextAt), a.Started.Compare(b.Started),
+	)
+}
+
+// laneOf numbers the lanes.
+func laneOf(c *attempt.Summary) int { return slices.Index([]string{"fresh", "backlog", ""}, c.Lane) }
 
 // rank puts what is parked behind what is in progress.
 func rank(c *attempt.Summary) int {

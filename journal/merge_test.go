@@ -59,6 +59,7 @@ func names(calls []*attempt.Summary) string {
 
 func TestLook(t *testing.T) {
 	known := []*attempt.Summary{over("c", 3), over("e", 5), over("f", 6), live("y", 1), live("z", 2)}
+	known[3].Place, known[4].Place = 2, 1
 	noted := list{over("e", 5), over("d", 4), over("c", 3), over("b", 2), over("a", 1)}
 	tests := []struct {
 		name    string
@@ -92,6 +93,25 @@ func TestLook(t *testing.T) {
 	}
 	if _, _, err := Look(t.Context(), noted, Query{After: "x"}, nil, noon); !errors.Is(err, ErrCursor) {
 		t.Errorf("Look after a wrong place = %v, want ErrCursor", err)
+	}
+}
+
+// Those that wait are shown as they will have their turns.
+func TestLookShowsTheLines(t *testing.T) {
+	at := func(id, host, lane string, place, next int) *attempt.Summary {
+		c := live(id, 0)
+		c.Host, c.Lane, c.Place, c.NextAt = host, lane, place, noon.Add(time.Duration(next)*time.Second)
+		return c
+	}
+	known := []*attempt.Summary{
+		at("h", "b:80", "fresh", 1, 0), at("d", "a:80", "backlog", 10, 0), at("g", "a:80", "", 0, 9), at("b", "a:80", "fresh", 2, 5), at("c", "a:80", "backlog", 9, 0),
+		at("f", "a:80", "", 0, 8), at("a", "a:80", "fresh", 1, 9),
+	}
+	for limit, want := range map[int]string{0: "a b c d f g h", 3: "a b c"} {
+		calls, _, err := Look(t.Context(), nil, Query{State: "waiting", Limit: limit}, known, noon)
+		if got := names(calls); err != nil || got != want {
+			t.Errorf("limit %d: Look = %q, %v, want %q", limit, got, err, want)
+		}
 	}
 }
 
@@ -149,7 +169,7 @@ func TestLookShowsParkedCallsOnce(t *testing.T) {
 		{Query{}, "y r2 q p d p x p0 r", ""},
 		{Query{Limit: 3}, "y r2 q", "0"},
 		{Query{Limit: 3, After: past}, "d", "2"},
-		{Query{State: "waiting"}, "y r2", ""},
+		{Query{State: "waiting"}, "r2 y", ""},
 		{Query{State: "done"}, "d p x p0 r", ""},
 	} {
 		calls, next, err := Look(t.Context(), noted, tt.q, known, noon)

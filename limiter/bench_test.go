@@ -184,6 +184,24 @@ func BenchmarkBreakerCloses(b *testing.B) {
 	}
 }
 
+// BenchmarkLookAt5000 is what a scrape of the metrics costs while 5,000 calls of 50
+// shops wait at one gate.
+func BenchmarkLookAt5000(b *testing.B) {
+	c := config
+	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 10_000
+	l := New(c, nil)
+	for i := range 5001 {
+		l.Ask(&Claim{Host: "u1.test:80", Shop: fmt.Sprint(i % 50), Retry: i%2 == 1, MaxWait: time.Hour}, t0)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if l.Waiting(t0)["gate"] != 5000 || l.Hosts(t0)[0].Waiting != 5000 {
+			b.Fatal("they do not wait")
+		}
+		l.Short(t0)
+	}
+}
+
 // outaged is 10 000 retries of 200 shops and 5 task types in line at a host that is down
 // and whose pace is known.
 func outaged() (*Limiter, []*Ticket) {

@@ -25,6 +25,7 @@ type board struct {
 	labelled [dimensions]book[*bucket] // none for dimGlobal
 	pauses   pauses
 	agenda   agenda
+	planned  map[string]int // calls that wait for their start, by cause
 
 	touched  []*gate         // where somebody may have become able to start
 	unjudged []*Ticket       // that got in line since the last settle, or come before the tokens again
@@ -32,7 +33,7 @@ type board struct {
 }
 
 func newBoard(config Config) *board {
-	b := &board{config: config, agenda: newAgenda(), pauses: newPauses()}
+	b := &board{config: config, agenda: newAgenda(), pauses: newPauses(), planned: map[string]int{}}
 	b.global = newBucket(dimGlobal, "", config.Buckets.Global, 0)
 	b.gates = newBook(maxHosts, b.gateWorth)
 	for d := dimTaskType; d < dimensions; d++ {
@@ -172,7 +173,7 @@ func (b *board) tidy(g *gate) {
 		}
 	}
 	b.dismiss(g)
-	g.outage.Waiting = max(g.outage.Waiting, g.waiting)
+	g.outage.Most = max(g.outage.Most, g.waiting)
 	if g.closed(b.now) {
 		b.relieve(g)
 	}
@@ -294,15 +295,15 @@ func (b *board) refuse(t *Ticket, reason string) {
 			answer.At = at
 		}
 		answer.AtGate += t.gate.clock(b.now) - t.mark
-		answer.Cause = b.waitsFor(t)
+		answer.Cause = b.waitsAt(t.gate)
 	}
 	b.withdraw(t)
 	b.end(t, answer)
 }
 
-// waitsFor is what a call in line waits for at the moment.
-func (b *board) waitsFor(t *Ticket) string {
-	if stop := b.blocker(t.gate); stop != "" {
+// waitsAt is what those in line at a gate wait for at the moment.
+func (b *board) waitsAt(g *gate) string {
+	if stop := b.blocker(g); stop != "" {
 		return stop
 	}
 	return causeTokens
@@ -345,8 +346,11 @@ func (b *board) relieve(g *gate) {
 	if g.lanes[laneBacklog].size > 0 && g.stop != "" && b.now.Before(full.Add(b.config.MaxWait)) {
 		return
 	}
-	if g.relief = false; g.outage.Waiting > 0 {
-		b.events = append(b.events, breaker.Event{Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now})
+	if g.relief = false; g.outage.Most > 0 {
+		b.events = append(b.events, breaker.Event{
+			Scope: "host", Host: g.host, Reason: breaker.ReasonWorkedOff, At: b.now,
+			Outage: g.outage.Since, Waited: g.outage.Most, GaveUp: g.outage.GaveUp,
+		})
 	}
 }
 
@@ -355,11 +359,11 @@ func (b *board) note(g *gate, e *breaker.Event) {
 	if e == nil {
 		return
 	}
-	b.events = append(b.events, *e)
 	switch {
 	case e.Scope != "host":
 	case e.To == breaker.Closed:
 		g.ramp = ramp{b.now}
+		e.Waited, e.GaveUp = max(g.outage.Most, g.waiting), g.outage.GaveUp
 	case e.From == breaker.Closed:
 		if b.relieve(g); !g.relief {
 			g.outage, g.limitBefore = Outage{Since: b.now}, b.limit(g)
@@ -370,6 +374,10 @@ func (b *board) note(g *gate, e *breaker.Event) {
 		}
 		g.relief, g.outage.Reach = true, e.Reach.String()
 	}
+	if e.Scope == "host" && g.relief {
+		e.Outage = g.outage.Since // before the last closing, where that did not last
+	}
+	b.events = append(b.events, *e)
 }
 
 // rejudge has every retry in line at a gate looked at for its tokens' date: the

@@ -21,7 +21,7 @@ type gate struct {
 	credit      float64          // of the backlog: its share of the starts that both lanes wanted
 	relief      bool             // an outage, or what it left is being worked off
 	failed      string           // shop of the last probe that failed: others probe before it
-	outage      Outage           // of relief: Waiting is the most at a time
+	outage      Outage           // of relief: Waiting and Release are not kept
 	limitBefore int              // of relief
 	waiting     int              // calls in line
 	planned     int              // calls that wait for their start

@@ -404,7 +404,7 @@ func TestHostsAndHealth(t *testing.T) {
 		{Host: "a.test:80", InFlight: 1, Limit: 100, Capacity: 100},
 		{Host: "b.test:80", Waiting: 1, Planned: 1, Limit: 100, Breaker: breaker.Status{
 			State: breaker.Open, Reason: breaker.ReasonRow, Since: t0, Outage: t0, Reach: breaker.ReachAnybody, Until: at(2 * time.Second), Row: 5, Calls: 5, Failures: 5,
-		}, Outage: &Outage{Since: t0, Reach: "unlabelled", Waiting: 1}},
+		}, Outage: &Outage{Since: t0, Reach: "unlabelled", Waiting: 1, Most: 1}},
 		{Host: host, Limit: 100, Capacity: 100, Breaker: breaker.Status{Calls: 10}},
 	}
 	if diff := cmp.Diff(want, d.l.Hosts(d.now)); diff != "" {
@@ -420,7 +420,7 @@ func TestLimitsView(t *testing.T) {
 	want := []BucketView{
 		{Dimension: "global", Rate: 1, Burst: 2, Tokens: 1, Waiting: 1, Planned: 1},
 		{Dimension: "task_type", Name: "x", Off: true, Waiting: 1},
-		{Dimension: "shop", Name: "s", Rate: 0.5, Burst: 1, Waiting: 1, Planned: 1, NextAt: at(2 * time.Second)},
+		{Dimension: "shop", Name: "s", Rate: 0.5, Burst: 1, Waiting: 1, Planned: 1, NextAt: at(2 * time.Second), ClearsAt: at(2 * time.Second)},
 	}
 	if diff := cmp.Diff(want, d.l.Limits(d.now)); diff != "" {
 		t.Errorf("Limits (-want +got):\n%s", diff)

@@ -10,6 +10,9 @@ const (
 	lanes
 )
 
+// laneNames are the lanes as operators see them.
+var laneNames = [lanes]string{"fresh", "backlog"}
+
 // LateAfter is for how long a call waits at a gate that is below its full capacity until
 // it is backlog.
 const LateAfter = time.Second

@@ -61,6 +61,8 @@ type Outage struct {
 	Since   time.Time // when it was cut off first
 	Reach   string    // whose calls failed: several_shops, one_shop, unlabelled
 	Waiting int       // calls in line
+	Most    int       // of them at a time, so far
+	GaveUp  int       // calls that ended without a success meanwhile
 	Release time.Time // when all of them have started, if the next probe succeeds; zero: unknown
 }
 
@@ -69,7 +71,7 @@ func (b *board) outage(g *gate) *Outage {
 	if !g.relief {
 		return nil
 	}
-	o := &Outage{Since: g.outage.Since, Reach: g.outage.Reach, Waiting: g.waiting}
+	o := &Outage{Since: g.outage.Since, Reach: g.outage.Reach, Waiting: g.waiting, Most: max(g.outage.Most, g.waiting), GaveUp: g.outage.GaveUp}
 	if g.pace.mean > 0 && g.waiting > 0 {
 		o.Release = b.turnAfter(g, g.waiting-1)
 	}

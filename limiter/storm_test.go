@@ -13,11 +13,11 @@ import (
 	"retryproxy/breaker"
 )
 
-// runTicks is the loop that the proxy runs.
-func runTicks(ctx context.Context, l *Limiter) {
+// runTicks is the loop that the proxy runs; it counts its rounds.
+func runTicks(ctx context.Context, l *Limiter, rounds *int) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
+	for ; ; *rounds++ {
 		if next := l.Tick(time.Now()); next.IsZero() {
 			timer.Stop()
 		} else {
@@ -50,7 +50,7 @@ func TestCase_SF_05_TokensHoldUnderContention(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var retries, refused atomic.Int64
 		var group, runner sync.WaitGroup
-		runner.Go(func() { runTicks(ctx, l) })
+		runner.Go(func() { runTicks(ctx, l, new(int)) })
 		end := time.Now().Add(10 * time.Second)
 		for range 64 {
 			group.Go(func() {
@@ -102,7 +102,7 @@ func TestCase_SF_08_AmplificationStaysNearOne(t *testing.T) {
 		s := &outage{T: t, l: New(c, nil), began: time.Now(), from: 5 * time.Second, to: 25 * time.Second}
 		ctx, cancel := context.WithCancel(t.Context())
 		var runner, calls sync.WaitGroup
-		runner.Go(func() { runTicks(ctx, s.l) })
+		runner.Go(func() { runTicks(ctx, s.l, new(int)) })
 		for range 1500 {
 			calls.Go(s.call)
 			time.Sleep(20 * time.Millisecond)
@@ -195,7 +195,7 @@ func TestStress(t *testing.T) {
 		l := New(c, func(breaker.Event) { events.Add(1) })
 		ctx, cancel := context.WithCancel(t.Context())
 		var runner, group sync.WaitGroup
-		runner.Go(func() { runTicks(ctx, l) })
+		runner.Go(func() { runTicks(ctx, l, new(int)) })
 		for i := range 16 {
 			group.Go(func() { hammer(l, rand.New(rand.NewPCG(uint64(i), 2))) })
 		}

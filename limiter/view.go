@@ -12,7 +12,8 @@ import (
 type View struct {
 	Cause     string    // backoff, retry_after, pause, breaker, gate, tokens
 	Dimension string    // tokens: the bucket whose token comes last
-	Place     int       // in that line, 1 is next; 0: it waits for a date, not in a line
+	Lane      string    // in line: fresh or backlog
+	Place     int       // in that lane, 1 is next; of tokens: in the line before them; 0: it waits for a date
 	At        time.Time // when the wait is planned to end; zero: unknown
 }
 
@@ -21,12 +22,13 @@ type HostView struct {
 	Host     string
 	Breaker  breaker.Status
 	InFlight int
-	Backlog  int // of these, attempts of calls that failed or waited for long before
-	Limit    int // slots at full capacity
-	Capacity int // slots at present: of the probes, of the ramp, or Limit
-	Waiting  int // in line
-	Late     int // of these, in the backlog's lane
-	Planned  int // waiting for their own date
+	Backlog  int           // of these, attempts of calls that failed or waited for long before
+	Limit    int           // slots at full capacity
+	Capacity int           // slots at present: of the probes, of the ramp, or Limit
+	Waiting  int           // in line
+	Late     int           // of these, in the backlog's lane
+	Longest  time.Duration // for which one of those in line has stood there
+	Planned  int           // waiting for their own date
 	Outage   *Outage
 }
 
@@ -41,6 +43,7 @@ type BucketView struct {
 	Waiting   int       // retries that wait for their tokens
 	Planned   int       // retries that wait for their own date
 	NextAt    time.Time // when the next token is there; zero: now or never
+	ClearsAt  time.Time // when those that wait now all have theirs, other limits aside; zero: nobody waits for this one, or never
 }
 
 // view says what a ticket waits for.
@@ -51,19 +54,23 @@ func (b *board) view(t *Ticket) View {
 	case t.stage == ended:
 		return View{}
 	}
-	g, cause := t.gate, b.waitsFor(t)
-	switch cause {
+	g, v := t.gate, View{Cause: b.waitsAt(t.gate), Lane: laneNames[t.lane]}
+	switch v.Cause {
 	case causeTokens:
 		at, k := b.tokensAt(t, b.now, reckoning{planned: (*bucket).plannedBefore, inTurn: true})
 		if k == nil {
 			k = b.global
 		}
-		return View{cause, k.dimension.String(), b.ahead(k, t, true) + 1, at}
+		v.Dimension, v.Place, v.At = k.dimension.String(), b.ahead(k, t, true)+1, at
+		return v
 	case causeBreaker:
-		_, at := g.breaker.Allow(b.now)
-		return View{Cause: cause, Place: b.placeAt(g, t), At: later(at, b.expects(t))}
+		_, v.At = g.breaker.Allow(b.now)
 	}
-	return View{Cause: cause, Place: b.placeAt(g, t), At: b.expects(t)}
+	n := g.lanes[t.lane].ahead(t)
+	if v.Place = n + 1; g.pace.mean > 0 {
+		v.At = later(v.At, b.turnAfter(g, n))
+	}
+	return v
 }
 
 func later(x, y time.Time) time.Time {
@@ -72,9 +79,6 @@ func later(x, y time.Time) time.Time {
 	}
 	return x
 }
-
-// placeAt is a call's place in its lane at a gate, 1 is next.
-func (b *board) placeAt(g *gate, t *Ticket) int { return g.lanes[t.lane].ahead(t) + 1 }
 
 // hosts lists every gate by name.
 func (b *board) hosts() []HostView {
@@ -89,7 +93,7 @@ func (b *board) hosts() []HostView {
 func (b *board) hostView(g *gate) HostView {
 	v := HostView{
 		Host: g.host, Breaker: g.breaker.Status(b.now), InFlight: g.busy, Backlog: g.held[laneBacklog], Limit: b.limit(g), Capacity: b.capacity(g),
-		Waiting: g.waiting, Late: g.lanes[laneBacklog].size, Planned: g.planned, Outage: b.outage(g),
+		Waiting: g.waiting, Late: g.lanes[laneBacklog].size, Longest: g.longest(b.now), Planned: g.planned, Outage: b.outage(g),
 	}
 	switch v.Breaker.State {
 	case breaker.Open:
@@ -126,6 +130,9 @@ func (b *board) limitView(k *bucket) BucketView {
 	}
 	if at := b.date(k, 1, b.now); at.After(b.now) {
 		v.NextAt = at
+	}
+	if at := b.date(k, v.Waiting, b.now); v.Waiting > 0 && !v.Off && at.After(b.now) {
+		v.ClearsAt = at
 	}
 	return v
 }

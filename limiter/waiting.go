@@ -91,6 +91,7 @@ func (t *Ticket) tooLate() string {
 func (b *board) plan(t *Ticket) {
 	t.stage = planned
 	t.gate.planned++
+	b.planned[t.cause]++
 	for _, k := range t.sources {
 		if k != nil {
 			k.planned.insert(t)
@@ -102,6 +103,9 @@ func (b *board) plan(t *Ticket) {
 func (b *board) unplan(t *Ticket) {
 	t.stage = outside
 	t.gate.planned--
+	if b.planned[t.cause]--; b.planned[t.cause] == 0 {
+		delete(b.planned, t.cause)
+	}
 	for _, k := range t.sources {
 		if k != nil {
 			k.planned.remove(t)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -40,6 +41,8 @@ type registry struct {
 	live   map[*exchange]struct{}
 	recent []*attempt.Summary // ring
 	next   int
+
+	following atomic.Int64 // calls that wait for another one with their key
 }
 
 func (r *registry) init() {
@@ -93,31 +96,14 @@ func (p *Proxy) Calls() []*attempt.Summary {
 
 // Waiting counts the waiting calls by cause, the parked ones included.
 func (p *Proxy) Waiting() map[string]int {
-	out := map[string]int{}
+	out := p.Limiter.Waiting(time.Now())
 	if n := p.Store.Stats().ByState[idempotency.StateParked]; n > 0 {
 		out["parked"] = n
 	}
-	_, live := p.calls.snapshot()
-	now := time.Now()
-	for _, x := range live {
-		if cause, ok := x.waitsFor(now); ok {
-			out[cause]++
-		}
+	if n := p.calls.following.Load(); n > 0 {
+		out[causeKey] = int(n)
 	}
 	return out
-}
-
-// waitsFor is the cause of the wait in progress.
-func (x *exchange) waitsFor(now time.Time) (cause string, waiting bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	switch {
-	case x.live.state != stateWaiting:
-		return "", false
-	case x.live.ticket == nil:
-		return "key", true
-	}
-	return x.p.Limiter.View(x.live.ticket, now).Cause, true
 }
 
 // show tells operators what the call is doing.
@@ -137,9 +123,13 @@ func (x *exchange) look(now time.Time) *attempt.Summary {
 	if s.State = x.live.state; s.State == "" {
 		s.State = stateRunning
 	}
+	if s.State == stateWaiting {
+		s.Cause = causeKey
+	}
 	if t := x.live.ticket; t != nil {
 		v := x.p.Limiter.View(t, now)
-		s.Cause, s.Place, s.NextAt, s.Reason = v.Cause, v.Place, v.At, v.Dimension
+		s.Cause, s.Dimension, s.Lane, s.Place, s.NextAt = v.Cause, v.Dimension, v.Lane, v.Place, v.At
+		s.Reason = v.Dimension
 	}
 	return &s
 }
@@ -216,6 +206,12 @@ func (x *exchange) summary(now time.Time) *attempt.Summary {
 		s.Detail = x.outcome.detail
 	} else if text := x.hindrance(&x.outcome.decision); text != "" {
 		s.Detail = text
+	}
+	if !x.end.IsZero() {
+		s.Deadline = x.end.Sub(x.begun)
+	}
+	if at := x.call.Left(); !at.IsZero() {
+		s.Left = max(at.Sub(x.started), 1)
 	}
 	switch s.Result {
 	case "replay":

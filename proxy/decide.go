@@ -194,6 +194,7 @@ const (
 	causeBackoff    = "backoff"
 	causeRetryAfter = "retry_after"
 	causeEgress     = "egress" // its proxy is cut off
+	causeKey        = "key"    // another call with its key is at work
 )
 
 // wait is how long until the next attempt, what for, and whether the server's

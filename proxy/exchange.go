@@ -79,6 +79,7 @@ type exchange struct {
 	nxHost  bool
 	next    Decision       // what to do next
 	turn    limiter.Answer // of the gate, for the attempt in flight
+	shed    bool           // the gate answered at once, and no attempt was made before: a no sheds it
 	delay   time.Duration  // of the wait before the attempt in flight
 	cause   string         // of that wait
 	atGate  time.Duration
@@ -181,7 +182,11 @@ func (x *exchange) turnedAway() {
 	if d.Reason == "shutting_down" && limit > 0 {
 		d.At = later(x.next.At, now)
 	}
-	x.conclude(nil, parkOr(d, x.policy, limit, now))
+	d = parkOr(d, x.policy, limit, now)
+	if x.shed && d.Do == Stop && x.p.Hooks.Shed != nil {
+		x.p.Hooks.Shed(d.Reason)
+	}
+	x.conclude(nil, d)
 }
 
 // round makes one attempt and acts on what the rule says of it.
@@ -269,6 +274,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 	}
 	var ticket *limiter.Ticket
 	x.turn, ticket = x.p.Limiter.Ask(&c, now)
+	x.shed = ticket == nil && !x.retrying()
 	return ticket
 }
 

@@ -14,6 +14,7 @@ import (
 	"retryproxy/classify"
 	"retryproxy/inbound"
 	"retryproxy/message"
+	"retryproxy/patience"
 	"retryproxy/policy"
 )
 
@@ -30,6 +31,8 @@ type ExplainRequest struct {
 	// Durable: the store is, so that keyed calls go on without their client.
 	Durable bool
 	Rates   map[string]string // of the token buckets by dimension, to be shown; may be nil
+	// Patience says after how long the clients of a task type hang up; nil: unknown.
+	Patience func(taskType string) patience.View
 }
 
 // Explanation says what would become of a call, and why. Times are in
@@ -58,6 +61,7 @@ type Explanation struct {
 	SafeWhy     string        `json:"safe_why,omitempty"`
 	Switch      string        `json:"switch,omitempty"`
 	DeadlineMS  int64         `json:"deadline_ms,omitempty"`
+	Patience    *Patience     `json:"patience,omitempty"` // absent: no client has hung up
 	ConnectMS   int64         `json:"connect_timeout_ms,omitempty"`
 	PerTryMS    int64         `json:"per_try_timeout_ms,omitempty"`
 	Retries     int           `json:"retries"` // that may be made
@@ -91,6 +95,16 @@ type Label struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	From  string `json:"from"`
+}
+
+// Patience is how long clients of the task type wait until they hang up.
+type Patience struct {
+	Calls      int   `json:"calls"` // that ended
+	Left       int   `json:"left"`  // of them: whose client left without an answer
+	Waited     int   `json:"waited"`
+	WaitedLeft int   `json:"waited_left"`
+	P50MS      int64 `json:"p50_ms"` // from the request until they left
+	P90MS      int64 `json:"p90_ms"`
 }
 
 // PassedOver is a policy that is not for the call, and the key that says so.
@@ -251,6 +265,7 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 	e.key(x)
 	e.holds(x)
 	e.limits(x, sw, req.Rates)
+	e.clients(x, req.Patience)
 	if x.listed() {
 		e.Retries, e.RetriesWhy = 0, "nothing is dialled for the tunnel itself"
 		return
@@ -502,6 +517,16 @@ func (e *Explanation) limits(x *exchange, sw *Switch, rates map[string]string) {
 			b.Rate = rates[b.Dimension]
 			e.Buckets = append(e.Buckets, b)
 		}
+	}
+}
+
+// clients says after how long those of this kind were seen to hang up.
+func (e *Explanation) clients(x *exchange, patienceOf func(taskType string) patience.View) {
+	if patienceOf == nil {
+		return
+	}
+	if v := patienceOf(x.labels.TaskType); v.Left > 0 {
+		e.Patience = &Patience{v.Calls, v.Left, v.Waited, v.WaitedLeft, v.P50.Milliseconds(), v.P90.Milliseconds()}
 	}
 }
 

@@ -66,6 +66,7 @@ type Hooks struct {
 	Handled     func(policy string, c report.Call) // the retry rule had the call, which is over
 	Denied      func(reason string)
 	RetryDenied func(dimension string)
+	Shed        func(reason string) // the gate turned a call away at once, before its first attempt
 	Ignored     func(field string)
 	Key         func(result string)
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it

@@ -198,7 +198,9 @@ func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
 		patience = min(patience, x.askAgainIn())
 	}
 	x.show(stateWaiting, nil)
+	x.p.calls.following.Add(1)
 	over := x.sleep(done, patience)
+	x.p.calls.following.Add(-1)
 	switch {
 	case ok && f.Result() != nil:
 		x.countKey("busy")

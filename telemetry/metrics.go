@@ -26,6 +26,7 @@ const (
 	mostPolicies = 100
 	mostReasons  = 100
 	mostRules    = 100
+	mostTasks    = 32
 	mostSeries   = 1000 // of attempts_total
 )
 
@@ -40,7 +41,7 @@ var (
 type Metrics struct {
 	registry                 *prometheus.Registry
 	hosts, policies, reasons *names
-	rules                    *names
+	rules, tasks             *names
 
 	calls           *prometheus.CounterVec
 	callAttempts    *prometheus.HistogramVec
@@ -49,6 +50,8 @@ type Metrics struct {
 	attemptDuration *prometheus.HistogramVec
 	retries         *prometheus.CounterVec
 	retriesDenied   *prometheus.CounterVec
+	shed            *prometheus.CounterVec
+	clientGone      *prometheus.HistogramVec
 	retryWait       *prometheus.HistogramVec
 	overhead        prometheus.Histogram
 	stops           *prometheus.CounterVec
@@ -75,7 +78,7 @@ func New(c Config) *Metrics {
 	f := factory{r}
 	m := &Metrics{
 		registry: r,
-		hosts:    newNames(c.HostLimit, c.Hosts...), policies: newNames(mostPolicies), reasons: newNames(mostReasons), rules: newNames(mostRules),
+		hosts:    newNames(c.HostLimit, c.Hosts...), policies: newNames(mostPolicies), reasons: newNames(mostReasons), rules: newNames(mostRules), tasks: newNames(mostTasks, noTask),
 
 		calls:           f.counter("calls_total", "Calls that ended.", "policy", "mode", "result"),
 		callAttempts:    f.histogram("call_attempts", "Attempts of a call.", toAttempts, "policy", "result"),
@@ -84,6 +87,8 @@ func New(c Config) *Metrics {
 		attemptDuration: f.histogram("attempt_duration_seconds", "Time of an attempt to its verdict.", toAttempt, "host", "class"),
 		retries:         f.counter("retries_total", "Attempts after the first of a call, counted when the call ends.", "policy", "host"),
 		retriesDenied:   f.counter("retries_denied_total", "Retries refused for want of a token.", "dimension"),
+		shed:            f.counter("shed_total", "Calls that the gate of their host turned away at once, before any attempt.", "reason"),
+		clientGone:      f.histogram("client_gone_seconds", "Time from the request until its client left without an answer.", toDuration, "task_type"),
 		retryWait:       f.histogram("retry_wait_seconds", "Waits of calls, by what they waited for.", toDuration, "cause"),
 		overhead:        f.histogram("overhead_seconds", "Our own part of a call: neither upstream nor waiting.", toOverhead).WithLabelValues().(prometheus.Histogram),
 		stops:           f.counter("stops_total", "Calls that stopped short of success, by reason.", "reason"),
@@ -112,6 +117,9 @@ func (m *Metrics) Hosts(configured []string) { m.hosts.expect(configured) }
 
 // RetryDenied counts a retry that got no token; dimension is global, task_type or shop.
 func (m *Metrics) RetryDenied(dimension string) { m.token(m.retriesDenied, dimension) }
+
+// Shed counts a call that the gate of its host turned away at once.
+func (m *Metrics) Shed(reason string) { m.token(m.shed, reason) }
 
 // Denied counts a call refused by the access rules.
 func (m *Metrics) Denied(reason string) { m.token(m.denied, reason) }
@@ -180,6 +188,19 @@ func (m *Metrics) Call(s *attempt.Summary) {
 	if s.Reason != "" && s.Reason != "ok" {
 		m.token(m.stops, s.Reason)
 	}
+	if s.Left > 0 {
+		m.clientGone.WithLabelValues(m.task(s.Labels.TaskType)).Observe(s.Left.Seconds())
+	}
+}
+
+// noTask is the label of calls without a task type.
+const noTask = "-"
+
+func (m *Metrics) task(name string) string {
+	if name == "" {
+		return noTask
+	}
+	return m.tasks.label(name)
 }
 
 // run gives the attempts that this call made itself.

@@ -16,6 +16,7 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/classify"
 	"retryproxy/idempotency"
+	"retryproxy/limiter"
 )
 
 func newMetrics() *Metrics {
@@ -123,6 +124,11 @@ func TestCounters(t *testing.T) {
 	m.Call(&attempt.Summary{Mode: "forward", Policy: "default", Result: "rejected", Reason: "bad_request"})
 	m.Denied("client_denied")
 	m.RetryDenied("shop")
+	m.Shed("breaker_open")
+	m.Call(&attempt.Summary{Result: "cancelled", Left: 2500 * time.Millisecond})
+	for i := range 40 {
+		m.Call(&attempt.Summary{Result: "cancelled", Labels: attempt.Labels{TaskType: fmt.Sprint("t", i)}, Left: time.Second})
+	}
 	m.Ignored("retry_count")
 	m.Idempotency("replay")
 	m.DeadLetter("manual_review")
@@ -135,6 +141,10 @@ func TestCounters(t *testing.T) {
 		`retryproxy_stops_total{reason="bad_request"} 1`,
 		`retryproxy_denied_total{reason="client_denied"} 1`,
 		`retryproxy_retries_denied_total{dimension="shop"} 1`,
+		`retryproxy_shed_total{reason="breaker_open"} 1`,
+		`retryproxy_client_gone_seconds_sum{task_type="-"} 2.5`,
+		`retryproxy_client_gone_seconds_sum{task_type="t31"} 1`,
+		`retryproxy_client_gone_seconds_sum{task_type="other"} 8`,
 		`retryproxy_ignored_values_total{field="retry_count"} 1`,
 		`retryproxy_idempotency_total{result="replay"} 1`,
 		`retryproxy_dead_letters_total{reason="manual_review"} 1`,
@@ -152,11 +162,21 @@ func TestCounters(t *testing.T) {
 func TestSources(t *testing.T) {
 	m := newMetrics()
 	m.Watch(Sources{
-		Waiting:  func() map[string]int { return map[string]int{"tokens": 3} },
-		InFlight: func() map[string]int { return map[string]int{"u1.test:80": 4, "a.test:80": 1, "b.test:80": 2} },
+		Waiting: func() map[string]int { return map[string]int{"tokens": 3} },
+		Short:   func() map[string]int { return map[string]int{"shop": 2} },
+		Gates: func() []limiter.HostView {
+			since := time.Unix(1800000000, 5e8)
+			return []limiter.HostView{
+				{
+					Host: "u1.test:80", InFlight: 4, Limit: 64, Waiting: 5, Late: 3, Longest: 1500 * time.Millisecond,
+					Breaker: breaker.Status{State: breaker.Open}, Outage: &limiter.Outage{Since: since},
+				},
+				{Host: "a.test:80", InFlight: 1, Limit: 10, Capacity: 9, Longest: time.Second, Outage: &limiter.Outage{Since: since}},
+				{Host: "b.test:80", InFlight: 2, Limit: 20, Capacity: 20, Waiting: 1, Longest: time.Minute, Outage: &limiter.Outage{Since: since.Add(-time.Second)}},
+			}
+		},
 		Breakers: func() []Breaker {
 			return []Breaker{
-				{"host", "u1.test:80", breaker.Open},
 				{"shop", "a.test:80", breaker.Open},
 				{"shop", "b.test:80", breaker.Closed},
 			}
@@ -167,6 +187,19 @@ func TestSources(t *testing.T) {
 	})
 	assertMetrics(t, m,
 		`retryproxy_waiting{cause="tokens"} 3`,
+		`retryproxy_token_line{dimension="shop"} 2`,
+		`retryproxy_line{host="u1.test:80",lane="fresh"} 2`,
+		`retryproxy_line{host="u1.test:80",lane="backlog"} 3`,
+		`retryproxy_line{host="other",lane="fresh"} 1`,
+		`retryproxy_line_longest_seconds{host="u1.test:80"} 1.5`,
+		`retryproxy_line_longest_seconds{host="other"} 60`,
+		`retryproxy_limit{host="u1.test:80"} 64`,
+		`retryproxy_limit{host="other"} 30`,
+		`retryproxy_capacity{host="u1.test:80"} 0`,
+		`retryproxy_capacity{host="other"} 29`,
+		`retryproxy_outage{host="u1.test:80"} 1`,
+		`retryproxy_outage_since_timestamp_seconds{host="u1.test:80"} 1.8000000005e+09`,
+		`retryproxy_outage_since_timestamp_seconds{host="other"} 1.7999999995e+09`, // the first of them
 		`retryproxy_in_flight{host="u1.test:80"} 4`,
 		`retryproxy_in_flight{host="other"} 3`, // a scrape makes no new labels
 		`retryproxy_breaker_state{host="u1.test:80",scope="host"} 2`,

@@ -5,13 +5,15 @@ import (
 
 	"retryproxy/breaker"
 	"retryproxy/idempotency"
+	"retryproxy/limiter"
 )
 
 // Sources are asked at each scrape; nil ones are left out. They must not block.
 type Sources struct {
 	Waiting  func() map[string]int // waiting calls by cause
-	InFlight func() map[string]int // attempts in flight by host
-	Breakers func() []Breaker
+	Short    func() map[string]int // retries before empty buckets, by dimension
+	Gates    func() []limiter.HostView
+	Breakers func() []Breaker // of shops and exits
 	Records  func() idempotency.Stats
 	// HistoryDropped counts the calls that are missing in the history.
 	HistoryDropped func() int64
@@ -20,7 +22,7 @@ type Sources struct {
 // Breaker is the state of one breaker. Those of shops are told by host, those of
 // egress proxies by rule: the worst of them counts.
 type Breaker struct {
-	Scope string // host, shop or egress
+	Scope string // shop or egress; host: that of a gate
 	Host  string // egress: the name of the rule
 	State breaker.State
 }
@@ -36,7 +38,14 @@ type sampler struct {
 
 var (
 	descWaiting  = describe("waiting", "Calls that wait, by what they wait for.", "cause")
+	descShort    = describe("token_line", "Retries that lack a token, by the buckets without one; a retry that lacks two counts for both.", "dimension")
 	descInFlight = describe("in_flight", "Attempts in flight.", "host")
+	descLimit    = describe("limit", "Attempts in flight that the host can take, as far as is known.", "host")
+	descCapacity = describe("capacity", "Attempts in flight that are allowed at present.", "host")
+	descLine     = describe("line", "Calls in line at the gate of a host.", "host", "lane")
+	descLongest  = describe("line_longest_seconds", "For how long one of the calls in line has stood there.", "host")
+	descOutage   = describe("outage", "1 while a host is cut off, or what that left is worked off.", "host")
+	descSince    = describe("outage_since_timestamp_seconds", "When the outage of a host began; absent: there is none.", "host")
 	descBreaker  = describe("breaker_state", "0 closed, 1 half-open, 2 open.", "scope", "host")
 	descRecords  = describe("records", "Idempotency records held.")
 	descBytes    = describe("records_bytes", "Bytes of stored answers.")
@@ -51,7 +60,10 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (c *sampler) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descWaiting, descInFlight, descBreaker, descRecords, descBytes, descEvicted, descDead, descDropped} {
+	for _, d := range []*prometheus.Desc{
+		descWaiting, descShort, descInFlight, descLimit, descCapacity, descLine, descLongest, descOutage, descSince,
+		descBreaker, descRecords, descBytes, descEvicted, descDead, descDropped,
+	} {
 		out <- d
 	}
 }
@@ -64,8 +76,24 @@ func (c *sampler) Collect(out chan<- prometheus.Metric) {
 	for cause, n := range sum(c.s.Waiting, c.m.reasons.label) {
 		gauge(descWaiting, float64(n), cause)
 	}
-	for host, n := range sum(c.s.InFlight, c.m.hosts.look) {
-		gauge(descInFlight, float64(n), host)
+	for dimension, n := range sum(c.s.Short, c.m.reasons.label) {
+		gauge(descShort, float64(n), dimension)
+	}
+	gates := c.gates()
+	for host, g := range gates {
+		gauge(descInFlight, float64(g.InFlight), host)
+		gauge(descLimit, float64(g.Limit), host)
+		gauge(descCapacity, float64(g.Capacity), host)
+		gauge(descLine, float64(g.Waiting-g.Late), host, "fresh")
+		gauge(descLine, float64(g.Late), host, "backlog")
+		gauge(descLongest, g.Longest.Seconds(), host)
+		gauge(descBreaker, float64(g.Breaker.State), "host", host)
+		if g.Outage == nil {
+			gauge(descOutage, 0, host)
+			continue
+		}
+		gauge(descOutage, 1, host)
+		gauge(descSince, float64(g.Outage.Since.UnixNano())/1e9, host)
 	}
 	for key, state := range c.breakers() {
 		gauge(descBreaker, float64(state), key.Scope, key.Host)
@@ -93,6 +121,31 @@ func sum(source func() map[string]int, label func(string) string) map[string]int
 		sums[label(name)] += n
 	}
 	return sums
+}
+
+// gates gives the gates by host label. Of those that share one, numbers are added up, and
+// else the worst counts.
+func (c *sampler) gates() map[string]limiter.HostView {
+	if c.s.Gates == nil {
+		return nil
+	}
+	all := make(map[string]limiter.HostView)
+	for _, g := range c.s.Gates() {
+		host := c.m.hosts.look(g.Host)
+		v := all[host]
+		v.InFlight += g.InFlight
+		v.Limit += g.Limit
+		v.Capacity += g.Capacity
+		v.Waiting += g.Waiting
+		v.Late += g.Late
+		v.Longest = max(v.Longest, g.Longest)
+		v.Breaker.State = max(v.Breaker.State, g.Breaker.State)
+		if o := g.Outage; o != nil && (v.Outage == nil || o.Since.Before(v.Outage.Since)) {
+			v.Outage = o
+		}
+		all[host] = v
+	}
+	return all
 }
 
 // breakers gives the worst state per scope and host label.

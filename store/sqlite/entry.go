@@ -104,14 +104,10 @@ func parseRequest(text []byte) (*idempotency.Request, error) {
 
 // replay brings the database to where the redo log is.
 func (w *writer) replay() error {
-	frames, err := w.redo.read()
-	if errors.Is(err, errUnsynced) && w.store.bounds().Durability == Process {
-		// The machine lost power: what was not written back may be missing anywhere.
-		w.store.bounds().Log("the last changes before a loss of power are not all there; what cannot be used was set aside", "error", err)
-		err = w.redo.setAside()
-	}
-	if err != nil {
-		return err
+	frames, fault := w.redo.read()
+	lost := errors.Is(fault, errUnsynced) && w.store.bounds().Durability == Process
+	if fault != nil && !lost {
+		return fault
 	}
 	for i := range frames {
 		c := coder{buf: frames[i].payload, reading: true}
@@ -125,10 +121,17 @@ func (w *writer) replay() error {
 			}
 		}
 	}
-	if len(w.ahead) == 0 {
+	if len(w.ahead) > 0 {
+		if err := w.settleAll(); err != nil {
+			return err
+		}
+	}
+	if !lost {
 		return nil
 	}
-	return w.settleAll()
+	// The machine lost power: what was not written back may be missing anywhere.
+	w.store.bounds().Log("the last changes before a loss of power are not all there; what cannot be used was set aside", "error", fault)
+	return w.redo.setAside()
 }
 
 // again puts what an entry says into the overlay.

@@ -124,7 +124,7 @@ func (w *writer) publish() error {
 		w.store.bounds().Log(map[bool]string{true: "the redo log cannot be written, changes go to the database at once", false: "the redo log is written again"}[ill], "file", w.redo.name(w.redo.at), "error", err)
 	}
 	if err != nil {
-		return w.settle(w.redo.number+1, nil) // that number may be in the log, and is used up
+		return w.settle(w.redo.number, nil)
 	}
 	w.tally.keep()
 	w.store.publish(w.tally.stats())
@@ -183,8 +183,15 @@ func (w *writer) settleAll() error {
 // settleMost does it for all but the calls that began lately and are not over: most
 // of these end soon, and then only their end has to be written.
 func (w *writer) settleMost() error {
+	if w.behind {
+		return w.settleAll()
+	}
 	number := w.redo.number
-	return w.settle(number, w.carryOver())
+	kept := w.carryOver()
+	if len(kept) == 0 {
+		number = w.redo.number // also of a frame that could not be written
+	}
+	return w.settle(number, kept)
 }
 
 // carryOver writes the rows that are not settled yet into the other file of the log.
@@ -218,7 +225,8 @@ func (w *writer) carryOver() (kept []*row) {
 }
 
 // settle writes the rows of the overlay, and what is staged, to the database, but
-// for those that are kept. From then on it has the log up to number.
+// for those that are kept. From then on it has the log up to number. When it fails,
+// nothing is written to the log until it does not.
 func (w *writer) settle(number uint64, kept []*row) error {
 	err := w.transaction(func() {
 		for _, rows := range [][]*row{w.ahead, w.staged} {
@@ -226,9 +234,11 @@ func (w *writer) settle(number uint64, kept []*row) error {
 		}
 		_ = w.exec(noteRedo, redoMark{w.redo.id, number}.String())
 	})
+	w.behind = err != nil
 	if err != nil {
 		return err
 	}
+	w.health(nil)
 	w.redo.settle(number)
 	w.store.overlay.replace(kept)
 	clear(w.ahead)

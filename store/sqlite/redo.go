@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // The redo log has the changes of rows that the database does not have yet. A frame
@@ -40,6 +41,9 @@ type redoLog struct {
 	at      int    // which is written
 	number  uint64 // of the last frame
 	applied uint64 // up to this one all is in the database
+
+	sync     func(*os.File) error // what a file holds
+	syncName func() error         // that a file is in its directory
 }
 
 type redoFile struct {
@@ -58,7 +62,9 @@ type frame struct {
 }
 
 func newRedoLog(path string, mark redoMark, durability string) *redoLog {
-	return &redoLog{path: path + ".redo", id: mark.id, synced: durability != Process, number: mark.applied, applied: mark.applied}
+	l := &redoLog{path: path + ".redo", id: mark.id, synced: durability != Process, number: mark.applied, applied: mark.applied, sync: syncData}
+	l.syncName = l.syncDirectory
+	return l
 }
 
 // name is the name of a file.
@@ -88,33 +94,45 @@ func checksum(f []byte) uint32 {
 	return crc32.Update(crc32.Checksum(f[:28], castagnoli), castagnoli, f[redoHeader:])
 }
 
-// write appends a frame. When it fails, the next one takes its place.
+// write appends a frame. When it fails, what there is of the frame may be found by the
+// next process all the same: its number is used up, and nothing may be written before
+// all up to it is settled.
 func (l *redoLog) write(f []byte) error { return l.writeTo(l.at, f) }
 
 func (l *redoLog) writeTo(i int, f []byte) error {
 	file := &l.files[i]
-	if file.File == nil {
-		opened, err := os.OpenFile(l.name(i), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return err
-		}
-		file.File = opened
-		if err := l.syncDirectory(); err != nil {
-			return err
-		}
+	if err := l.open(i); err != nil {
+		return err
 	}
 	f = l.seal(f)
+	l.number++
 	_, err := file.WriteAt(f, file.end)
 	if err == nil && l.synced {
-		err = syncData(file.File)
+		err = l.sync(file.File)
 	}
 	if err != nil {
 		_ = file.Truncate(file.end) // whoever waits for it is told that it failed
 		return err
 	}
-	l.number++
 	file.end += int64(len(f))
 	file.last = l.number
+	return nil
+}
+
+// open opens a file. One that may be gone after a loss of power is not used.
+func (l *redoLog) open(i int) error {
+	if l.files[i].File != nil {
+		return nil
+	}
+	f, err := os.OpenFile(l.name(i), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := l.syncName(); err != nil {
+		f.Close()
+		return err
+	}
+	l.files[i].File = f
 	return nil
 }
 
@@ -129,7 +147,11 @@ func (l *redoLog) syncDirectory() error {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	err = d.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+		return nil // of this file system; SQLite does without it as well
+	}
+	return err
 }
 
 // carry writes a frame to the other file, which is the one that is written from then
@@ -226,26 +248,41 @@ func (l *redoLog) read() (found []frame, err error) {
 // parse reads a file to the end of what was written last: behind it is what an
 // earlier turn left.
 func (l *redoLog) parse(text []byte, name string) (found []frame, err error) {
+	if f, size := frameAt(text); size > 0 {
+		if err := l.own(&f); err != nil {
+			return nil, fmt.Errorf("%w %s: %w", errRedo, name, err)
+		}
+	}
 	var last uint64
 	at := 0
 	for {
-		f, size := l.frameAt(text[at:])
-		if size == 0 || f.number <= last {
+		f, size := l.laterAt(text[at:], last)
+		if size == 0 {
 			break
-		}
-		if err := l.own(&f); err != nil {
-			return found, fmt.Errorf("%w %s: %w", errRedo, name, err)
 		}
 		found, last = append(found, f), f.number
 		at += size
 	}
 	last = max(last, l.applied)
 	for behind := at; behind < len(text); behind += redoAlign {
-		if f, size := l.frameAt(text[behind:]); size > 0 && f.number > last {
+		if f, size := l.laterAt(text[behind:], last); size > 0 {
 			return found, fault(&f, "%s is damaged at byte %d", name, at)
 		}
 	}
 	return found, nil
+}
+
+// laterAt is frameAt for frames of this log with a number behind last. An earlier turn
+// leaves parts of requests and answers: what these have that looks like a frame is none,
+// as nobody who sends them knows the id.
+func (l *redoLog) laterAt(text []byte, last uint64) (f frame, size int) {
+	if len(text) < redoHeader || binary.LittleEndian.Uint64(text[8:]) != l.id || binary.LittleEndian.Uint64(text[16:]) <= last {
+		return f, 0
+	}
+	if f, size = frameAt(text); l.own(&f) != nil {
+		return f, 0
+	}
+	return f, size
 }
 
 // own says whether a frame is of this program and of this database.
@@ -260,7 +297,7 @@ func (l *redoLog) own(f *frame) error {
 }
 
 // frameAt reads a frame; size 0: there is none.
-func (l *redoLog) frameAt(text []byte) (f frame, size int) {
+func frameAt(text []byte) (f frame, size int) {
 	if len(text) < redoHeader || string(text[:3]) != redoMagic[:3] {
 		return f, 0
 	}

@@ -223,6 +223,8 @@ func TestCrashAtAnyStep(t *testing.T) {
 					r.onWriter(func(w *writer) { w.carryOver() }) // and the rest fails
 				case 2:
 					r.swept(start)
+				case 6:
+					r.failing() // what is synced next
 				case 3:
 					r.Close()
 					r = &rig{t, opened(t, c)}
@@ -260,7 +262,7 @@ func frames(t *testing.T, c Config) (text []byte, at []int) {
 		t.Fatal(err)
 	}
 	for from := 0; from < len(text); {
-		_, size := new(redoLog).frameAt(text[from:])
+		_, size := frameAt(text[from:])
 		if size == 0 {
 			t.Fatalf("no frame at byte %d", from)
 		}
@@ -366,13 +368,12 @@ func TestLogOfANewerFormat(t *testing.T) {
 	_, left := ahead(t, Full)
 	text, at := frames(t, left)
 	text[3]++
-	l := redoLog{}
 	copy(text[28:], []byte{0, 0, 0, 0})
 	sum := checksum(text[:at[1]])
 	for i := range 4 {
 		text[28+i] = byte(sum >> (8 * i))
 	}
-	if _, size := l.frameAt(text); size == 0 {
+	if _, size := frameAt(text); size == 0 {
 		t.Fatal("the test does not know the format")
 	}
 	rewrite(t, left, text)

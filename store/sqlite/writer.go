@@ -120,6 +120,7 @@ type writer struct {
 	within          bool                                 // a transaction for changes is open
 	broken          error                                // what failed in this transaction
 	ill             bool                                 // the last one failed
+	behind          bool                                 // it could not be brought to where the log is
 
 	known      *known // keys of rows; nil: not read yet
 	learning   *known // what is to take its place; nil: nothing
@@ -362,7 +363,9 @@ func (w *writer) transaction(run func()) error {
 	}
 	w.tally.keep()
 	w.store.publish(w.tally.stats())
-	w.health(nil)
+	if !w.behind { // else a small one that succeeds says little
+		w.health(nil)
+	}
 	return nil
 }
 
