@@ -99,6 +99,33 @@ func BenchmarkServeTenThousand(b *testing.B) {
 	}
 }
 
+// BenchmarkTenThousandInTurn is 10 000 calls of 100 shops that wait for one slot, served
+// one after the other.
+func BenchmarkTenThousandInTurn(b *testing.B) {
+	c := config
+	c.MaxInFlight, c.MaxWait, c.MaxWaiting = 1, time.Hour, 20_000
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		l, served := New(c, nil), 0
+		var line []*Ticket
+		first, _ := l.Ask(&Claim{Host: "u1.test:80"}, t0)
+		for i := range 10_000 {
+			_, t := l.Ask(&Claim{Host: "u1.test:80", Shop: fmt.Sprint("s", i%100), Arrived: t0, MaxWait: time.Hour}, t0)
+			line = append(line, t)
+		}
+		b.StartTimer()
+		l.Release(first.Grant, t0)
+		for _, t := range line { // the shops came in turn, so they go as they came
+			if t.waits() || t.Answer().Refused != "" {
+				b.Fatalf("%d served, the next is not: %+v", served, t.Answer())
+			}
+			l.Release(t.Answer().Grant, t0)
+			served++
+		}
+	}
+}
+
 // BenchmarkReleaseWithTenThousand is one slot changing hands while 10 000 fresh
 // calls wait for one.
 func BenchmarkReleaseWithTenThousand(b *testing.B) {
