@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"math"
-	"strings"
 	"time"
 )
 
@@ -98,6 +97,9 @@ func (a *learnt) limit(least, most int) int {
 	}
 	return min(most, max(least, int(a.now)))
 }
+
+// rising says that the limit has not been found yet: nothing lowered it of late.
+func (a *learnt) rising() bool { return a.steady == 0 }
 
 // early says that an attempt which begins is one of the first of its kind.
 func (a *learnt) early(kind string) bool {
@@ -263,7 +265,7 @@ func (a *learnt) kind(name string) *usual {
 	u := a.usual[name]
 	if u == nil {
 		u = &usual{}
-		a.usual[strings.Clone(name)] = u
+		a.usual[name] = u
 	}
 	return u
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"strings"
 	"time"
 
 	"retryproxy/breaker"
@@ -26,6 +27,7 @@ type board struct {
 	pauses   pauses
 	agenda   agenda
 	planned  map[string]int // calls that wait for their start, by cause
+	names    map[string]string
 
 	touched  []*gate         // where somebody may have become able to start
 	unjudged []*Ticket       // that got in line since the last settle, or come before the tokens again
@@ -33,13 +35,30 @@ type board struct {
 }
 
 func newBoard(config Config) *board {
-	b := &board{config: config, agenda: newAgenda(), pauses: newPauses(), planned: map[string]int{}}
+	b := &board{config: config, agenda: newAgenda(), pauses: newPauses(), planned: map[string]int{}, names: map[string]string{}}
 	b.global = newBucket(dimGlobal, "", config.Buckets.Global, 0)
 	b.gates = newBook(maxHosts, b.gateWorth)
 	for d := dimTaskType; d < dimensions; d++ {
 		b.labelled[d] = newBook(maxLabels, b.bucketWorth)
 	}
 	return b
+}
+
+// name is our own copy of a label: whoever remembers the client's would keep the whole
+// head of its request.
+func (b *board) name(label string) string {
+	if label == "" {
+		return ""
+	}
+	if own, ok := b.names[label]; ok {
+		return own
+	}
+	if len(b.names) >= 2*maxLabels {
+		clear(b.names)
+	}
+	own := strings.Clone(label)
+	b.names[own] = own
+	return own
 }
 
 // begin sets the clock and does what is due.

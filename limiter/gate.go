@@ -8,7 +8,7 @@ import (
 )
 
 // gate decides when an attempt at one host may start: its breaker lets it
-// through and a slot is free. What it does by itself with time is told by next.
+// through and a slot is free. What it does by itself with time is told by wakes.
 type gate struct {
 	host    string
 	breaker breaker.Host
@@ -38,7 +38,7 @@ type gate struct {
 	stop    string        // what keeps everybody from starting: causeBreaker, causeGate or nothing
 	since   time.Time     // of stop
 	stopped time.Duration // earlier stops together: the time that uses up max_wait
-	alarm   alarm         // next
+	alarm   alarm         // at wakes
 	touched bool          // to be served before the lock is given up
 }
 
@@ -76,7 +76,7 @@ func newGate(host string, config breaker.Config, seq uint64) *gate {
 	return g
 }
 
-// wake runs at next: a silent probe is given up, and whoever waits is looked at.
+// wake runs at the alarm: a silent probe is given up, and whoever waits is looked at.
 func (g *gate) wake(b *board) {
 	b.note(g, g.breaker.Expire(b.now))
 	b.touch(g)
@@ -115,7 +115,7 @@ func (g *gate) measure(stop string, now time.Time) {
 	g.stop, g.since = stop, now
 }
 
-// next is when time alone changes something at a gate: a deadline or a patience ends, a
+// wakes is when time alone changes something at a gate: a deadline or a patience ends, a
 // probe is due or silent for too long, the ramp gives another slot or is over, a call is
 // late or aged. Zero: never.
 func (b *board) wakes(g *gate) (at time.Time) {

@@ -10,8 +10,9 @@ func (b *board) hopeless(t *Ticket) bool {
 	if g.pace.mean == 0 || t.claim.Deadline.IsZero() && t.patience() >= never {
 		return false
 	}
+	hoped := b.hopedLimit(g)
 	tooLong := func(ahead int) bool {
-		at := b.turnAfter(g, ahead)
+		at := b.turnAfter(g, ahead, hoped)
 		return t.late(at) || at.Sub(b.now) > t.patience()
 	}
 	l := &g.lanes[t.lane]
@@ -24,18 +25,33 @@ func (b *board) expects(t *Ticket) time.Time {
 	if t.gate.pace.mean == 0 {
 		return time.Time{}
 	}
-	return b.turnAfter(t.gate, t.gate.lanes[t.lane].ahead(t))
+	return b.turnAfter(t.gate, t.gate.lanes[t.lane].ahead(t), b.expectedLimit(t.gate))
+}
+
+// expectedLimit is how many slots a gate will have: after an outage what it had before.
+func (b *board) expectedLimit(g *gate) int {
+	if g.relief {
+		return max(b.limit(g), min(g.limitBefore, b.config.MaxInFlight))
+	}
+	return b.limit(g)
+}
+
+// hopedLimit is how many slots a gate has at best: nobody is turned away by a limit that
+// has not been found yet.
+func (b *board) hopedLimit(g *gate) int {
+	if b.config.Adaptive && g.learnt.rising() {
+		return b.config.MaxInFlight
+	}
+	return b.expectedLimit(g)
 }
 
 // turnAfter is when a gate has started n calls if all goes well from now on: the next
-// probe succeeds, the ramp follows, and no other lane wants a slot.
-func (b *board) turnAfter(g *gate, n int) time.Time {
+// probe succeeds, the ramp follows, and no other lane wants a slot. full is how many slots
+// there are in the end.
+func (b *board) turnAfter(g *gate, n, full int) time.Time {
 	c, from, start := &b.config, 0, b.now
-	pace, full, perSecond := g.pace, b.limit(g), 0.0
+	pace, perSecond := g.pace, 0.0
 	pace.mean = min(pace.mean, pace.usual) // what is unusual is not what to hope for
-	if g.relief {
-		full = max(full, g.limitBefore)
-	}
 	if c.Ramp > 0 {
 		perSecond = float64(c.MaxInFlight-c.Breaker.Probes) / c.Ramp.Seconds()
 	}
@@ -73,7 +89,7 @@ func (b *board) outage(g *gate) *Outage {
 	}
 	o := &Outage{Since: g.outage.Since, Reach: g.outage.Reach, Waiting: g.waiting, Most: max(g.outage.Most, g.waiting), GaveUp: g.outage.GaveUp}
 	if g.pace.mean > 0 && g.waiting > 0 {
-		o.Release = b.turnAfter(g, g.waiting-1)
+		o.Release = b.turnAfter(g, g.waiting-1, b.expectedLimit(g))
 	}
 	return o
 }

@@ -68,6 +68,30 @@ func TestHopelessCallsAreShedAtOnce(t *testing.T) {
 	}
 }
 
+// A limit that has not been found yet is no reason to turn anybody away: it rises while
+// it is used up. Where it was found, it is.
+func TestARisingLimitTurnsNobodyAway(t *testing.T) {
+	for name, tt := range map[string]struct {
+		steady int
+		waits  bool
+	}{"rising": {0, true}, "found": {1, false}} {
+		t.Run(name, func(t *testing.T) {
+			c := slots(256)
+			c.Adaptive, c.Ramp = true, 5*time.Second
+			d := knows(t, c, time.Second)
+			d.l.board.gate(host).learnt.steady = tt.steady
+			d.full(64)
+			for range 200 {
+				d.l.Ask(d.claim(Claim{}), d.now)
+			}
+			_, ticket := d.l.Ask(d.claim(Claim{Deadline: d.now.Add(3 * time.Second)}), d.now) // 200 at 64 a second
+			if got := ticket != nil; got != tt.waits {
+				t.Errorf("waits %v, want %v", got, tt.waits)
+			}
+		})
+	}
+}
+
 // Nothing is shed by what is not known.
 func TestNobodyIsShedWithoutKnowledge(t *testing.T) {
 	d := newDesk(t, slots(1))

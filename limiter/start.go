@@ -74,9 +74,9 @@ func (b *board) grant(t *Ticket) {
 
 // start takes what an attempt needs: slot, breaker's permission, tokens.
 func (b *board) start(g *gate, c *Claim, from sources, lane int) Grant {
-	p := place{lane: lane, shop: c.Shop, kind: c.TaskType, began: b.now, load: g.busy + 1}
+	p := place{lane: lane, shop: b.name(c.Shop), kind: b.name(c.TaskType), began: b.now, load: g.busy + 1}
 	if b.config.Adaptive {
-		p.early = g.learnt.early(c.TaskType)
+		p.early = g.learnt.early(p.kind)
 		p.cohort = g.learnt.enrol(p.load, b.limit(g), b.now)
 	}
 	var event *breaker.Event

@@ -68,7 +68,7 @@ func (b *board) view(t *Ticket) View {
 	}
 	n := g.lanes[t.lane].ahead(t)
 	if v.Place = n + 1; g.pace.mean > 0 {
-		v.At = later(v.At, b.turnAfter(g, n))
+		v.At = later(v.At, b.turnAfter(g, n, b.expectedLimit(g)))
 	}
 	return v
 }

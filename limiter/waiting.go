@@ -9,6 +9,7 @@ import (
 func (b *board) ticket(c *Claim, g *gate) *Ticket {
 	b.seq++
 	t := &Ticket{claim: *c, gate: g, seq: b.seq, ready: make(chan struct{})}
+	t.claim.Shop, t.claim.TaskType = b.name(c.Shop), b.name(c.TaskType)
 	b.prepare(t)
 	t.alarm = alarm{seq: t.seq, owner: t}
 	return t
