@@ -137,31 +137,27 @@ func (b *board) next() (best *Ticket) {
 	return best
 }
 
-// nextAt is the call that starts next at a gate: whose turn it is, but nobody
-// probes who is short of time while another has more. Those who wait longest are
-// about to run out of it, and probes that end with their calls would keep a host
-// cut off that has long recovered. Nor does the shop whose probe failed last while another
-// waits: its failures may be its own. Among the others the turn decides.
+// nextAt is the call that starts next at a gate: whose turn it is.
 func (b *board) nextAt(g *gate) *Ticket {
+	if !g.closed(b.now) {
+		return b.prober(g)
+	}
 	fresh, late := g.lanes[laneFresh].first(b), g.lanes[laneBacklog].first(b)
-	best := fresh
-	switch closed := g.closed(b.now); {
-	case late == nil:
-	case fresh == nil:
-		best = late
-	case closed && b.choose(g) == laneBacklog, !closed && earlier(late, fresh):
-		best = late
+	if fresh == nil || late != nil && b.choose(g) == laneBacklog {
+		return late
 	}
-	if best == nil || g.closed(b.now) || !best.short(b.now) && !g.suspects(best) {
-		return best
-	}
-	return b.prober(g)
+	return fresh
 }
 
 // suspects says that it was the shop's probe that failed last.
 func (g *gate) suspects(t *Ticket) bool { return g.failed != "" && t.claim.Shop == g.failed }
 
-// prober is the fittest probe of all that could start at a gate.
+// prober is the fittest probe of all that could start at a gate. Nobody probes who is
+// short of time while another has more: those who wait longest are about to run out of it,
+// and probes that end with their calls would keep a host cut off that has long recovered.
+// Nor does the shop whose probe failed last, since its failures may be its own, nor a call
+// that has tried more often than another: an outage must not use up one call's attempts.
+// Among the others the turn decides.
 func (b *board) prober(g *gate) (best *Ticket) {
 	for i := range g.lanes {
 		g.lanes[i].startable(b, func(p *group) { best = b.fittest(best, &p.line) })

@@ -146,8 +146,8 @@ func TestProbesHaveTime(t *testing.T) {
 	d.granted("first", first) // with time enough the turn decides
 }
 
-// Where the first in turn is short of time, the probe is still chosen by turn from
-// those who have time enough; who has no deadline has the most.
+// Where the first in turn is short of time, or has tried more often, the probe is still
+// chosen by turn from the others; who has no deadline has the most time.
 func TestProbesKeepTheirTurn(t *testing.T) {
 	const hasty, later = 2500 * time.Millisecond, 9 * time.Second // half a second to probe, and time enough
 	tests := map[string]struct {
@@ -155,7 +155,9 @@ func TestProbesKeepTheirTurn(t *testing.T) {
 		want int     // who probes
 	}{
 		"no deadline":          {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1}, {Deadline: at(later)}}, 1},
-		"retry, no deadline":   {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Retry: true, Retries: 1}, {Retry: true, Deadline: at(later)}}, 1},
+		"retry, no deadline":   {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Retry: true, Retries: 1}, {Retry: true, Retries: 1, Deadline: at(later)}}, 1},
+		"tried more often":     {[]Claim{{Priority: -2, Retry: true, Retries: 2}, {Retry: true, Retries: 1, Deadline: at(later)}, {Priority: 9, Retry: true, Retries: 1}}, 1},
+		"never tried":          {[]Claim{{Priority: -2, Retry: true, Retries: 1}, {Retry: true, Retries: 1}, {Priority: 9, Deadline: at(later)}}, 2},
 		"earlier deadline":     {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(later - 1)}, {Deadline: at(later)}}, 1},
 		"behind others":        {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(hasty)}, {Deadline: at(later)}}, 2},
 		"all short":            {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(hasty + 2)}, {Deadline: at(hasty + 1)}}, 1},

@@ -301,10 +301,14 @@ func (w *world) checkOrder(started []*Ticket) {
 
 // mayProbeBefore: a probe may overtake who is short of time, for the host would
 // stay cut off if the probe ended with its call, but only if it has more itself.
-// Who has time enough, or no deadline at all, is never overtaken.
+// Who has time enough, or no deadline at all, is overtaken only by one with time enough
+// that has tried less often.
 func (w *world) mayProbeBefore(s, t *Ticket) bool {
-	if s.gate.breaker.State(w.now) == breaker.Closed || !t.short(w.now) {
+	switch {
+	case s.gate.breaker.State(w.now) == breaker.Closed:
 		return false
+	case !t.short(w.now):
+		return !s.short(w.now) && s.claim.Retries < t.claim.Retries
 	}
 	return !s.short(w.now) || !s.claim.Deadline.Before(t.claim.Deadline)
 }

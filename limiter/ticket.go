@@ -117,9 +117,9 @@ func byDeadline(x, y *Ticket) bool {
 	return x.seq < y.seq
 }
 
-// fitter is the order of probes at a gate: who has time enough goes by turn, those of the
-// shop that failed last behind the others, before all who have not; of these the one with
-// the most time goes.
+// fitter is the order of probes at a gate: who has time enough goes before all who have
+// not, of whom the one with the most time goes; those of the shop that failed last go
+// behind the others, then the retries made decide, then the turn.
 func fitter(x, y *Ticket, now time.Time) bool {
 	short, suspect := x.short(now), x.gate.suspects(x)
 	switch {
@@ -129,6 +129,8 @@ func fitter(x, y *Ticket, now time.Time) bool {
 		return byDeadline(y, x)
 	case suspect != y.gate.suspects(y):
 		return !suspect
+	case x.claim.Retries != y.claim.Retries:
+		return x.claim.Retries < y.claim.Retries
 	}
 	return earlier(x, y)
 }
