@@ -44,7 +44,7 @@ retry_policies:
 const (
 	crashClients  = 8
 	crashBound    = 30 * time.Second       // from the last start to the last final answer
-	crashAsync    = 50                     // so often a client asks not to wait for its answer
+	crashAsync    = 50                     // so often a client asks not to wait for the answer to a refused order
 	crashPatience = 300 * time.Millisecond // for a moment to kill at
 )
 
@@ -550,7 +550,8 @@ func (l *buyers) send(ctx context.Context, o *order) (answered, error) {
 		return answered{}, err
 	}
 	req.Header.Set("X-Idempotency-Key", o.key)
-	if o.prefer != "" && o.asked < crashAsync { // each repeat of a refused order is a new run, which may be acknowledged as well
+	// Each repeat of a refused order is a new run, which may be acknowledged as well.
+	if o.prefer != "" && (o.asked < crashAsync || !o.shop.sale(o.text).refused) {
 		req.Header.Set("Prefer", o.prefer)
 	}
 	return l.do(o, req)
@@ -623,12 +624,30 @@ func (o *order) String() string {
 		o.key, o.shop.honours, o.manner, o.asked, o.final.status, o.final.header.Get("X-Retry-Reason"), o.final.body, o.err, o.receipt, o.state, o.shop.sale(o.text))
 }
 
+// refused says that its client heard from its shop that the order is not to be had.
+func (o *order) refused() bool {
+	return o.final.status == http.StatusUnprocessableEntity && o.final.header.Get("X-Retry-Reason") == "fail_permanent"
+}
+
+// fault says what was done to an order that nobody may do; empty: nothing.
+func (o *sale) fault(honours bool) string {
+	switch {
+	case o.effects > 1:
+		return "made twice"
+	case o.fell:
+		return "X-Retry-Count fell"
+	case !honours && o.again > 0:
+		return "sent again though it may have been executed"
+	}
+	return ""
+}
+
 // fault says what is wrong with an order; empty: nothing.
 func (l *buyers) fault(o *order) string {
-	if o.state == "dead" || o.final.status == http.StatusUnprocessableEntity {
-		return "" // a repeat would be another run: compare looks at it
-	}
 	before := o.shop.sale(o.text)
+	if o.state == "dead" || o.refused() {
+		return before.fault(o.shop.honours) // a repeat would be another run: compare looks at the rest
+	}
 	again, err := l.send(l.v.t.Context(), o)
 	after := o.shop.sale(o.text)
 	inDoubt := o.final.status == 409 && o.final.header.Get("X-Retry-Reason") == "in_doubt"
@@ -637,12 +656,8 @@ func (l *buyers) fault(o *order) string {
 		return "stuck"
 	case err != nil:
 		return "the repeat failed: " + err.Error()
-	case after.effects > 1:
-		return "made twice"
-	case after.fell:
-		return "X-Retry-Count fell"
-	case !o.shop.honours && after.again > 0:
-		return "sent again though it may have been executed"
+	case after.fault(o.shop.honours) != "":
+		return after.fault(o.shop.honours)
 	case after.requests != before.requests:
 		return "the repeat went upstream"
 	case again.status != o.final.status || o.final.status == 201 && again.body != o.final.body:

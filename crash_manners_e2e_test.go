@@ -141,7 +141,7 @@ func (l *buyers) compare(s idempotency.Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fault := mismatch(&rec, o.shop.sale(o.text), o.shop.honours, o.final.status == http.StatusUnprocessableEntity); fault != "" {
+		if fault := mismatch(&rec, o.shop.sale(o.text), o.shop.honours, o.refused()); fault != "" {
 			t.Errorf("%s: the record is %s (%s), executed %s, after %d attempts: %s", o, rec.State, rec.Reason, rec.Executed, rec.Attempts, fault)
 		}
 	}
