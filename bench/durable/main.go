@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"retryproxy/bench/process"
@@ -47,11 +46,8 @@ func run(o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "retryproxy")
-		if err := process.Build(context.Background(), o.binary); err != nil {
-			return err
-		}
+	if o.binary, err = process.Binary(context.Background(), o.binary, dir); err != nil {
+		return err
 	}
 	up, err := startUpstream()
 	if err != nil {

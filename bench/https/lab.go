@@ -93,12 +93,9 @@ intercept: {hosts: ["%s"]}
 destinations: {connect_ports: [%s, %s]}
 `
 
-func (l *lab) startProduct(ctx context.Context) (*peer, error) {
-	if l.binary == "" {
-		l.binary = filepath.Join(l.dir, product)
-		if err := process.Build(ctx, l.binary); err != nil {
-			return nil, err
-		}
+func (l *lab) startProduct(ctx context.Context) (_ *peer, err error) {
+	if l.binary, err = process.Binary(ctx, l.binary, l.dir); err != nil {
+		return nil, err
 	}
 	addr, err := process.FreeAddress()
 	if err != nil {

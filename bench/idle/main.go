@@ -50,11 +50,8 @@ func run(o *options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if o.binary == "" {
-		o.binary = filepath.Join(dir, "retryproxy")
-		if err := process.Build(context.Background(), o.binary); err != nil {
-			return err
-		}
+	if o.binary, err = process.Binary(context.Background(), o.binary, dir); err != nil {
+		return err
 	}
 	busy, err := startUpstream()
 	if err != nil {

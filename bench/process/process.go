@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,14 +26,19 @@ type Process struct {
 	cmd  *exec.Cmd
 }
 
-// Build makes the binary of the current directory.
-func Build(ctx context.Context, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", to, ".")
+// Binary is the one to measure: the one that is named, or that of the current directory,
+// which is then built in dir.
+func Binary(ctx context.Context, named, dir string) (path string, err error) {
+	if named != "" {
+		return named, nil
+	}
+	path = filepath.Join(dir, "retryproxy")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	return nil
+	return path, nil
 }
 
 // Start runs a command on core 0 until it takes connections at addr. What it says
