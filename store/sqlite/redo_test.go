@@ -509,19 +509,60 @@ func TestKnownKeys(t *testing.T) {
 				n++
 			}
 		}
-		w.known.room = 0 // the next new key is one too many
 	})
 	if n < 9_900 {
 		t.Errorf("of 10,000 new keys %d are taken to be new, want nearly all", n)
 	}
-	r.fresh(key("c", 0), start)
-	for i := 1; !loaded(); i++ {
+	r.onWriter(func(w *writer) { // the second new key of a batch is one too many
+		for i := range 3 {
+			if i == 1 {
+				w.known.room = 0
+			}
+			if _, err := w.begin(idempotency.Claim{ID: key("c", i), Owner: "o"}, start); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := 3; !loaded(); i++ {
 		r.fresh(key("c", i), start)
 	}
 	check(keys + 100)
 	if got, err := r.claim(key("c", 0), start); got != idempotency.Busy || err != nil {
 		t.Errorf("Begin of a key that came while the filter was made = %v, %v, want busy", got, err)
 	}
+	r.onWriter(func(w *writer) {
+		for i := range 3 {
+			if w.isNew(key("c", i)) {
+				t.Errorf("key %d of those that came as the filter was begun is taken to be new", i)
+			}
+		}
+		if w.known.room == 0 {
+			t.Error("the filter that was full is still used")
+		}
+	})
+}
+
+// A file of the log that grew takes no room once all of it is in the database.
+func TestLargeLogIsCut(t *testing.T) {
+	r := newRig(t, 0, 0)
+	r.fresh(key("a", 0), start)
+	r.onWriter(func(w *writer) {
+		if err := w.settleAll(); err != nil {
+			t.Error(err)
+		}
+		f := &w.redo.files[w.redo.at]
+		for _, x := range []struct{ end, want int64 }{{redoLarge, redoLarge}, {redoLarge + 1, 0}} {
+			if err := f.Truncate(x.end); err != nil {
+				t.Error(err)
+				return
+			}
+			f.end = x.end
+			w.redo.settle(w.redo.number)
+			if info, err := f.Stat(); err != nil || info.Size() != x.want || f.end != 0 {
+				t.Errorf("after %d bytes the file is %+v, %v, want %d bytes", x.end, info, err, x.want)
+			}
+		}
+	})
 }
 
 // Frames that an earlier turn left behind the last one are not read.
