@@ -114,6 +114,23 @@ func TestRecorderDoesNotWaitWhenManyCome(t *testing.T) {
 	})
 }
 
+// What came while others were handed on waits for a tick like the first.
+func TestRecorderForgetsNoRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kept{stands: make(chan struct{})}
+		r := running(t, k, nil)
+		add(r, 0, enough)
+		synctest.Wait()
+		add(r, enough, enough+7)
+		close(k.stands)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ids, notes := k.state(); len(ids) != enough+7 || notes != 2 {
+			t.Errorf("%d calls in %d notes after a second, want all %d in 2", len(ids), notes, enough+7)
+		}
+	})
+}
+
 func TestRecorderTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kept{ill: ErrUnavailable}
@@ -174,6 +191,13 @@ func TestAddNeverWaits(t *testing.T) {
 	add(r, 0, 2*mostQueued) // would stand still
 	if r.Dropped() != mostQueued {
 		t.Errorf("%d dropped, want %d", r.Dropped(), mostQueued)
+	}
+	close(k.stands)
+	if err := r.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := k.state(); len(ids) != mostQueued {
+		t.Errorf("%d calls were kept, want %d", len(ids), mostQueued)
 	}
 }
 
