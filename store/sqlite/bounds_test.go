@@ -342,19 +342,12 @@ func TestCountsOfAFailedTransaction(t *testing.T) {
 func TestSweepByTheClock(t *testing.T) {
 	c := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
-		s, err := Open(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{t, s}
+		r := &rig{t, opened(t, c)}
 		r.reach(key("a", 0), idempotency.StateFailed, 0, time.Now())
 		r.fresh(key("a", 1), time.Now())
 		time.Sleep(ttl - 1)
 		r.rows("records", 2)
 		time.Sleep(2 * sweepEvery)
 		r.rows("records", 1)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }

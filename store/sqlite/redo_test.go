@@ -416,11 +416,7 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 func TestDatabaseFollows(t *testing.T) {
 	c := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
-		s, err := Open(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{t, s}
+		r := &rig{t, opened(t, c)}
 		state := func(i int, want string) {
 			t.Helper()
 			synctest.Wait()
@@ -438,10 +434,10 @@ func TestDatabaseFollows(t *testing.T) {
 		time.Sleep(settleEvery)
 		state(0, "running")
 		r.reach(key("a", 2), idempotency.StateParked, 0, time.Now())
-		if list, _, err := s.List(t.Context(), idempotency.Query{States: []idempotency.State{idempotency.StateParked}}); err != nil || len(list) != 1 {
+		if list, _, err := r.List(t.Context(), idempotency.Query{States: []idempotency.State{idempotency.StateParked}}); err != nil || len(list) != 1 {
 			t.Errorf("List = %d records, %v, want the one that was just parked", len(list), err)
 		}
-		if err := s.Close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
