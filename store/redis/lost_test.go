@@ -200,6 +200,11 @@ func TestChangeOfUnknownOutcome(t *testing.T) {
 			t.Fatalf("Advance = %v, want %v", err, idempotency.ErrUnavailable)
 		}
 		r.want(id, map[bool]string{true: "marker", false: x.to.String()}[x.to == idempotency.StateDone])
+		link.first.Store(1) // it is read first
+		link.losing.Store(tries)
+		if _, err := r.Advance(context.Background(), id, x.to, x.to, idempotency.Change{Now: start, Receipt: true}); !errors.Is(err, idempotency.ErrUnavailable) {
+			t.Fatalf("Advance for a receipt = %v, want %v", err, idempotency.ErrUnavailable)
+		}
 		r.ask(r.Store, id, x.to) // which is no change of the run
 		// A stranger is no better off for it.
 		if _, err := r.Advance(context.Background(), id, idempotency.StateRunning, x.then, idempotency.Change{Now: start, Owner: "other"}); !errors.Is(err, idempotency.ErrConflict) {
