@@ -180,6 +180,7 @@ func TestEndedAtEveryInstant(t *testing.T) {
 	for _, host := range []string{"u1.test", platform} {
 		for name, end := range map[string]func(*blackout){"stop": (*blackout).stop, "crash": (*blackout).crash} {
 			t.Run(host+" "+name, func(t *testing.T) {
+				t.Parallel() // some sixty processes one after the other
 				cut, doubts, requests := name == "crash", 0, 0
 				for at := time.Duration(0); at < 3500*time.Millisecond; at += every {
 					blackouts(t, func(r *rig, o *blackout) {
