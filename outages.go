@@ -9,30 +9,26 @@ import (
 	"retryproxy/patience"
 )
 
-// breakerEvent tells of a state change, and lets a recovered host's shops go.
+// breakerEvent tells of a state change and of what follows from it for shops.
 func (a *app) breakerEvent(e breaker.Event) {
-	switch {
-	case e.Reason == breaker.ReasonOneShop:
-		trip := a.shops.Trip(e.Shop, e.Host, e.Reason, e.At)
-		if trip == nil {
-			return // it is known already
-		}
-		e = *trip
-	case e.From == e.To:
-		a.log.Info("what the outage left is worked off", "host", e.Host, "outage_since", e.Outage, "took", lasted(&e), "waited_most", e.Waited, "gave_up", e.GaveUp)
+	for _, e := range a.shops.Follow(e) {
+		a.tellBreaker(&e)
+	}
+}
+
+func (a *app) tellBreaker(e *breaker.Event) {
+	if e.From == e.To {
+		a.log.Info("what the outage left is worked off", "host", e.Host, "outage_since", e.Outage, "took", lasted(e), "waited_most", e.Waited, "gave_up", e.GaveUp)
 		return
 	}
 	var host limiter.HostView // zero for shops and exits
 	if e.Scope == "host" {
 		host, _ = a.limiter.Host(e.Host, e.At)
 	}
-	a.logBreaker(&e, &host)
-	a.alertBreaker(&e, &host)
+	a.logBreaker(e, &host)
+	a.alertBreaker(e, &host)
 	if e.Scope == "host" && e.To == breaker.Closed {
 		a.proxy.Recovered(e.Host)
-		for _, shop := range a.shops.HostClosed(e.Host, e.At) {
-			a.breakerEvent(*shop)
-		}
 	}
 }
 

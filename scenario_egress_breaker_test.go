@@ -137,6 +137,19 @@ func TestRetriesWaitForTheEgress(t *testing.T) {
 	}, []string{"max_retries: 3,", "max_retries: 3, jitter: none,", "consecutive_failures: 5", "consecutive_failures: 2"})
 }
 
+// A retry that its egress turns away is not shed: it had its attempt.
+func TestRetryRefusedByTheEgressIsNotShed(t *testing.T) {
+	egressed(t, twoShops, func(r *rig) {
+		u := r.upstream("u1.test:80", whence)
+		a := r.exit("10.0.0.1:3128", answers(1, 407))
+		got := r.post("http://u1.test/", "{}", shop("s1"))
+		r.want(got, 503, u, 0)
+		r.wantHeader(got, "X-Retry-Reason", "breaker_open")
+		r.wantAsked(a, 1)
+		r.wantMetric(0, "shed_total")
+	}, []string{"max_retries: 3,", "max_retries: 3, on_open: fail,", "consecutive_failures: 5", "consecutive_failures: 1"})
+}
+
 // A hundred calls that wait for an egress do not storm it when it comes back.
 func TestNoStormAtAnEgress(t *testing.T) {
 	for name, down := range map[string]time.Duration{"back at the first probe": time.Second, "back after three probes": 7 * time.Second} {

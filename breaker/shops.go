@@ -108,9 +108,29 @@ func (s *Shops) failLocked(key shopKey, e *shop, reason string, now time.Time) *
 	return &Event{Scope: "shop", Host: key.host, Shop: key.shop, From: Closed, To: Open, Reason: reason, At: now, Until: e.probe}
 }
 
-// Trip trips the breaker of a shop that fails alone at a host which would have been cut
+// Follow takes what the breaker of a host or an exit has to report, and says all that is
+// to be told of it, in order: a shop that a host blames trips here, which is no news where
+// it has, and the shops of a host that has recovered are let go.
+func (s *Shops) Follow(e Event) []Event {
+	all := []Event{e}
+	var moved []*Event
+	switch {
+	case e.Reason == ReasonOneShop:
+		all, moved = nil, []*Event{s.trip(e.Shop, e.Host, e.Reason, e.At)}
+	case e.Scope == "host" && e.From != Closed && e.To == Closed:
+		moved = s.hostClosed(e.Host, e.At)
+	}
+	for _, m := range moved {
+		if m != nil {
+			all = append(all, *m)
+		}
+	}
+	return all
+}
+
+// trip trips the breaker of a shop that fails alone at a host which would have been cut
 // off: that is known long before its calls have failed for good.
-func (s *Shops) Trip(name, host, reason string, now time.Time) *Event {
+func (s *Shops) trip(name, host, reason string, now time.Time) *Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.config.IdenticalFailures <= 0 {
@@ -136,9 +156,9 @@ func (s *Shops) Reset(name, host string, now time.Time) *Event {
 	return s.closeLocked(shopKey{name, host}, ReasonOperator, now)
 }
 
-// HostClosed closes the breakers of every shop at a host that has recovered:
+// hostClosed closes the breakers of every shop at a host that has recovered:
 // what they counted may have been the host's fault.
-func (s *Shops) HostClosed(host string, now time.Time) []*Event {
+func (s *Shops) hostClosed(host string, now time.Time) []*Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var events []*Event

@@ -91,8 +91,8 @@ func TestShopCloses(t *testing.T) {
 	if e := s.Reset("b", "h:443", t0); e != nil {
 		t.Errorf("Reset again = %v, want nothing", *e)
 	}
-	if got := s.HostClosed("h:443", t0); len(got) != 2 || got[0].Reason != ReasonHostClosed {
-		t.Errorf("HostClosed = %d events, want those of a and c", len(got))
+	if got := s.hostClosed("h:443", t0); len(got) != 2 || got[0].Reason != ReasonHostClosed {
+		t.Errorf("hostClosed = %d events, want those of a and c", len(got))
 	}
 	if got := s.Tripped(); len(got) != 1 || got[0].Host != "g:443" {
 		t.Errorf("Tripped = %v, want the other host's", got)
@@ -135,7 +135,7 @@ func TestShopsInParallel(t *testing.T) {
 				s.Report(fmt.Sprint(j%5), "h:443", "status_401", j%17 == 0, now)
 				s.MayRetry(fmt.Sprint(i%5), "h:443", now)
 				if j%50 == 0 {
-					s.HostClosed("h:443", now)
+					s.hostClosed("h:443", now)
 					s.Tripped()
 				}
 			}
@@ -153,14 +153,16 @@ func BenchmarkShopsOfAHealthyHost(b *testing.B) {
 }
 
 // A shop that the host's gate found to fail alone is tripped at once, and only once.
-func TestTrip(t *testing.T) {
-	s := NewShops(ShopConfig{IdenticalFailures: 3, ProbeEvery: 30 * time.Second})
-	e := s.Trip("a", "h:80", ReasonOneShop, t0)
-	if e == nil || e.To != Open || e.Shop != "a" || e.Reason != ReasonOneShop || !e.Until.Equal(at(30*time.Second)) {
-		t.Fatalf("Trip = %+v, want open until 30s", e)
+func TestShopsFollowTheBlameOfAHost(t *testing.T) {
+	blame := Event{Scope: "shop", Host: "h:80", Shop: "a", From: Closed, To: Open, Reason: ReasonOneShop, At: t0}
+	s := NewShops(shopConfig)
+	tripped := blame
+	tripped.Until = at(30 * time.Second)
+	if diff := cmp.Diff([]Event{tripped}, s.Follow(blame)); diff != "" {
+		t.Fatalf("Follow (-want +got):\n%s", diff)
 	}
-	if again := s.Trip("a", "h:80", ReasonOneShop, t0); again != nil {
-		t.Errorf("Trip again = %+v, want nothing", again)
+	if again := s.Follow(blame); len(again) > 0 {
+		t.Errorf("Follow again = %+v, want nothing", again)
 	}
 	if ok, _ := s.MayRetry("a", "h:80", t0); ok {
 		t.Error("a tripped shop may retry")
@@ -171,7 +173,29 @@ func TestTrip(t *testing.T) {
 	if e := s.Report("a", "h:80", "", true, t0); e == nil || e.To != Closed {
 		t.Errorf("a success = %+v, want it closed", e)
 	}
-	if e := NewShops(ShopConfig{}).Trip("a", "h:80", ReasonOneShop, t0); e != nil {
-		t.Errorf("Trip with the rule off = %+v, want nothing", e)
+	if all := NewShops(ShopConfig{}).Follow(blame); len(all) > 0 {
+		t.Errorf("Follow with the rule off = %+v, want nothing", all)
+	}
+}
+
+// What a host's breaker reports is told, and only its recovery closes those of its shops.
+func TestShopsFollowTheirHost(t *testing.T) {
+	s := NewShops(shopConfig)
+	trip(s, "a", "h:443")
+	trip(s, "b", "g:443")
+	for _, e := range []Event{
+		{Scope: "host", Host: "h:443", From: Closed, To: Open},
+		{Scope: "host", Host: "h:443", From: Open, To: HalfOpen},
+		{Scope: "host", Host: "h:443", From: Closed, To: Closed, Reason: ReasonWorkedOff},
+		{Scope: "egress", Host: "h:443", From: HalfOpen, To: Closed},
+	} {
+		if diff := cmp.Diff([]Event{e}, s.Follow(e)); diff != "" {
+			t.Errorf("Follow (-want +got):\n%s", diff)
+		}
+	}
+	closed := Event{Scope: "host", Host: "h:443", From: HalfOpen, To: Closed, At: t0}
+	shop := Event{Scope: "shop", Host: "h:443", Shop: "a", From: Open, To: Closed, Reason: ReasonHostClosed, At: t0}
+	if diff := cmp.Diff([]Event{closed, shop}, s.Follow(closed)); diff != "" {
+		t.Errorf("Follow of the recovery (-want +got):\n%s", diff)
 	}
 }

@@ -71,16 +71,12 @@ func Alerts(args []string, env Env) int {
 }
 
 func (c *client) showAlerts(env Env, raw bool) error {
-	text, err := c.do("GET", "/api/v1/alerts", nil)
-	if err != nil {
-		return err
-	}
+	const path = "/api/v1/alerts"
 	if raw {
-		_, err = env.Stdout.Write(text)
-		return err
+		return c.printRaw(env.Stdout, "GET", path)
 	}
 	var v alertsView
-	if err := json.Unmarshal(text, &v); err != nil {
+	if err := c.get(path, &v); err != nil {
 		return err
 	}
 	return v.print(plain{env.Stdout})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -77,16 +76,11 @@ func (c *client) breakers(env Env, order []string, raw bool) error {
 	if len(order) == 2 {
 		method, path = "POST", path+"/"+url.PathEscape(order[1])+"/reset"
 	}
-	text, err := c.do(method, path, nil)
-	if err != nil {
-		return err
-	}
 	if raw {
-		_, err = env.Stdout.Write(text)
-		return err
+		return c.printRaw(env.Stdout, method, path)
 	}
 	var v breakersView
-	if err := json.Unmarshal(text, &v); err != nil {
+	if err := c.order(method, path, nil, &v); err != nil {
 		return err
 	}
 	return v.print(plain{env.Stdout}, time.Now())

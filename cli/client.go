@@ -165,13 +165,7 @@ func (c *client) unanswered(err error) error {
 }
 
 // get decodes the answer to a GET into v.
-func (c *client) get(path string, v any) error {
-	text, err := c.do(http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, v)
-}
+func (c *client) get(path string, v any) error { return c.order(http.MethodGet, path, nil, v) }
 
 // refusedBy is the error of an answer that is no 2xx.
 func refusedBy(who string, status int, body []byte) error {
@@ -199,6 +193,15 @@ func (c *client) order(method, path string, order, v any) error {
 		return err
 	}
 	return json.Unmarshal(text, v)
+}
+
+// printRaw prints an answer as it came.
+func (c *client) printRaw(out io.Writer, method, path string) error {
+	text, err := c.do(method, path, nil)
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
 }
 
 // stream copies a long answer. It may take as long as something comes, and whoever

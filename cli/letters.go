@@ -70,18 +70,9 @@ func LettersList(args []string, env Env) int {
 	return OK
 }
 
-// printRaw prints an answer as it came.
-func (c *client) printRaw(out io.Writer, path string) error {
-	text, err := c.do("GET", path, nil)
-	if err == nil {
-		_, err = out.Write(text)
-	}
-	return err
-}
-
 func (c *client) printLetters(out io.Writer, path string, raw bool, again string, which *deadletter.Filter) error {
 	if raw {
-		return c.printRaw(out, path)
+		return c.printRaw(out, "GET", path)
 	}
 	var list struct {
 		Letters []deadletter.View
@@ -191,7 +182,7 @@ func LettersShow(args []string, env Env) int {
 	}
 	var v deadletter.View
 	if *raw {
-		err = c.printRaw(env.Stdout, path)
+		err = c.printRaw(env.Stdout, "GET", path)
 	} else if err = c.get(path, &v); err == nil {
 		tellLetter(plain{env.Stdout}, &v, time.Now())
 		proposeFor(env.Stdout, &v, r.again())

@@ -37,7 +37,7 @@ func LettersSummary(args []string, env Env) int {
 	switch {
 	case err != nil:
 	case *raw:
-		err = c.printRaw(env.Stdout, path)
+		err = c.printRaw(env.Stdout, "GET", path)
 	default:
 		if err = c.get(path, &sum); err == nil && sum.Letters == 0 {
 			err = c.tellNone(env.Stdout, which)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -75,16 +74,12 @@ func (c *client) report(env Env, policy string, reset, raw bool) error {
 	if reset {
 		method, path = "POST", path+"/reset"
 	}
-	text, err := c.do(method, path+"?policy="+url.QueryEscape(policy), nil)
-	if err != nil {
-		return err
-	}
+	path += "?policy=" + url.QueryEscape(policy)
 	if raw {
-		_, err = env.Stdout.Write(text)
-		return err
+		return c.printRaw(env.Stdout, method, path)
 	}
 	var v reportView
-	if err := json.Unmarshal(text, &v); err != nil {
+	if err := c.order(method, path, nil, &v); err != nil {
 		return err
 	}
 	if reset {

@@ -263,6 +263,7 @@ func (x *exchange) getsOut() {
 
 // ask claims a turn; without a ticket the answer is there at once.
 func (x *exchange) ask(now time.Time) *limiter.Ticket {
+	x.shed = false
 	if x.retrying() && x.p.Retries().Value(&x.attrs, now) != "on" {
 		x.turn = limiter.Answer{Refused: "retries_off"} // turned while the last answer was read
 		return nil

@@ -49,23 +49,11 @@ func newInstance(r *run, cfg *config.Config, dice *rand.Rand) (*instance, error)
 	return i, nil
 }
 
-// breakerEvent cuts off the shop that a host's breaker blames, and lets a recovered
-// host's shops go.
+// breakerEvent counts a state change and what follows from it for shops.
 func (i *instance) breakerEvent(e breaker.Event) {
-	switch {
-	case e.Reason == breaker.ReasonOneShop:
-		trip := i.shops.Trip(e.Shop, e.Host, e.Reason, e.At)
-		if trip == nil {
-			return // it is known already
-		}
-		e = *trip
-	case e.From == e.To:
-		return // what the outage left is worked off
-	}
-	i.run.tally.breaker(&e, i.run.clock.since(e.At))
-	if e.Scope == "host" && e.To == breaker.Closed {
-		for _, shop := range i.shops.HostClosed(e.Host, e.At) {
-			i.breakerEvent(*shop)
+	for _, e := range i.shops.Follow(e) {
+		if e.From != e.To { // else what the outage left is worked off
+			i.run.tally.breaker(&e, i.run.clock.since(e.At))
 		}
 	}
 }
