@@ -70,6 +70,7 @@ var layers = map[string]layer{
 	"bench/durable": {level: 5},             // likewise
 	"bench/idle":    {level: 5, http: true}, // likewise
 
+	"internal/glob":       {level: 0},
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
