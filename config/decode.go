@@ -177,8 +177,8 @@ func (d *decoder) item(n *yaml.Node, path string, v reflect.Value) {
 	if v.Kind() == reflect.Interface {
 		return
 	}
-	if own, ok := v.Addr().Interface().(interface{ defaults() }); ok {
-		own.defaults()
+	if own, ok := v.Addr().Interface().(interface{ Defaults() }); ok {
+		own.Defaults()
 	}
 	d.decode(n, path, v)
 }

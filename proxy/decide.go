@@ -69,6 +69,8 @@ func Decide(f *Facts) Decision {
 		return Decision{Do: Deliver, Reason: "ok"}
 	case f.Verdict.Reason == "cancelled" || f.Verdict.Reason == "body_failed":
 		return stop("client_gone")
+	case stopsAll(f.Verdict.Kind) != "":
+		return f.parkHalted()
 	case f.Verdict.Class == classify.Unknown:
 		return stop("manual_review")
 	case f.Verdict.Class == classify.Permanent:
@@ -81,6 +83,31 @@ func Decide(f *Facts) Decision {
 		return stopAt("attempts_exhausted", f.Now.Add(f.Verdict.RetryAfter), f.Verdict.RetryAfter > 0)
 	}
 	return f.plan()
+}
+
+// stopsAll is the stop reason of what a platform says about more than one call; empty:
+// it is about this one.
+func stopsAll(k classify.Kind) string {
+	switch k {
+	case classify.RiskControl:
+		return "risk_control"
+	case classify.QuotaExhausted:
+		return "quota_exhausted"
+	case classify.AuthExpired:
+		return "auth_expired"
+	case classify.SignatureRefused:
+		return "signature_expired"
+	}
+	return ""
+}
+
+// parkHalted ends a call for such a reason, or lets it wait for the reset of a quota.
+func (f *Facts) parkHalted() Decision {
+	d := stopAt(stopsAll(f.Verdict.Kind), f.Now.Add(f.Verdict.RetryAfter), f.Verdict.RetryAfter > 0)
+	if f.Gone || !f.Replayable {
+		return d
+	}
+	return f.park(d)
 }
 
 // plan finds the time of the next attempt and what stands in its way.
@@ -128,7 +155,7 @@ func parkOr(d Decision, p *policy.Policy, limit time.Duration, now time.Time) De
 		passes = p.RetryAfterOverCap == "park"
 	case "breaker_open":
 		passes = p.OnOpen != "fail"
-	case "retry_limited", "shop_breaker_open", "shutting_down":
+	case "retry_limited", "shop_breaker_open", "shutting_down", "quota_exhausted":
 		passes = true
 	}
 	if passes && limit > 0 && !d.At.IsZero() && d.At.Before(now.Add(limit)) {
@@ -186,7 +213,7 @@ func BreakerResult(v *classify.Verdict, s *Span) breaker.Result {
 // BlamesShop says whether a call that failed for good, at last by this verdict and
 // status, speaks of its shop: not a bad request of one call, and not a throttle.
 func BlamesShop(v *classify.Verdict, status int) bool {
-	return v.HostFault || status == 401 || status == 403
+	return v.HostFault || status == 401 || status == 403 || v.Kind == classify.AuthExpired || v.Kind == classify.RiskControl
 }
 
 // Causes of a wait, as shown to operators.

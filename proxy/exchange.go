@@ -16,6 +16,7 @@ import (
 	"retryproxy/limiter"
 	"retryproxy/message"
 	"retryproxy/policy"
+	"retryproxy/presets"
 	"retryproxy/upstream"
 )
 
@@ -31,22 +32,26 @@ type exchange struct {
 	accepted net.Conn // CONNECT: the client's side, when it was answered before the dial
 
 	// Who and where, settled at the door.
-	mode       string
-	user       access.User
-	userLabels attempt.Labels
-	login      bool // Authorization held the credentials for us: it goes no further
-	labels     attempt.Labels
-	hops       []hop
-	one        [1]hop // room for the usual single hop
-	hop        int    // index of the one in use
-	attrs      policy.Attrs
-	policy     *policy.Policy
-	sends      forwards // which headers of ours go upstream
-	honoured   bool     // the key goes upstream, to a host that may use it
-	unheard    bool     // an attempt before a restart went where the key may not be honoured
-	count      int      // X-Retry-Count of the client
-	key        string
-	keyless    bool // the key was made here: it never goes upstream and makes nothing safe
+	mode        string
+	user        access.User
+	userLabels  attempt.Labels
+	login       bool // Authorization held the credentials for us: it goes no further
+	labels      attempt.Labels
+	hops        []hop
+	one         [1]hop // room for the usual single hop
+	hop         int    // index of the one in use
+	attrs       policy.Attrs
+	policy      *policy.Policy
+	preset      *presets.Preset // of the platform; nil: none
+	known       presets.Facts   // what it knows of the request
+	routePreset string          // the one that the route names
+	sends       forwards        // which headers of ours go upstream
+	honoured    bool            // the key goes upstream, to a host that may use it
+	unheard     bool            // an attempt before a restart went where the key may not be honoured
+	count       int             // X-Retry-Count of the client
+	key         string
+	derived     bool // the key was made of the order: it never goes upstream
+	keyless     bool // the key was made here: it never goes upstream and makes nothing safe
 
 	// The request as it goes upstream.
 	out  message.Fields
@@ -124,6 +129,9 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	x.begun = time.Now()
 	x.away += x.begun.Sub(x.started) // the client's own time
 	x.index()
+	if r == nil {
+		r = x.recognise()
+	}
 	if r != nil {
 		x.refuse(r)
 		return
@@ -213,10 +221,10 @@ func (x *exchange) round() {
 func (x *exchange) prepare() {
 	x.keepExit()
 	x.sends = x.forwarded()
-	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.policy.KeyHonoured)
+	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.keyHonoured)
 	x.out = x.outgoing()
 	x.end = x.begun.Add(x.deadline())
-	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
+	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
 	x.safe = rules.Safe
 	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
@@ -351,9 +359,10 @@ type tried struct {
 	upstream.Result
 	conn    net.Conn // CONNECT: the dialled connection
 	verdict classify.Verdict
-	head    []byte // first part of the body, read before the header goes out
-	whole   bool   // head is the whole body
-	failed  error  // reading the body failed while it was held
+	said    classify.Said // by the platform
+	head    []byte        // first part of the body, read before the header goes out
+	whole   bool          // head is the whole body
+	failed  error         // reading the body failed while it was held
 }
 
 // try makes one attempt, judges it, and books it.
@@ -381,7 +390,7 @@ func (x *exchange) send(t *tried) {
 	}
 	req := message.Request{
 		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
-		Version: "1.1", Fields: x.counted(x.number()), Body: x.body.message(),
+		Version: "1.1", Fields: x.renewed(x.counted(x.number())), Body: x.body.message(),
 	}
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
 		Request: &req, Target: h.target,
@@ -417,6 +426,15 @@ func (x *exchange) interim() func(int, message.Fields) {
 // left is how many retries this run may still make.
 func (x *exchange) left() int { return x.retries - len(x.past) }
 
+// leftAfter is how many retries are left after the attempt that was just made: what costs
+// scarce quota is not sent again by itself.
+func (x *exchange) leftAfter(v *classify.Verdict) int {
+	if x.known.Scarce && v.Basis != classify.BasisNotSent {
+		return 0
+	}
+	return x.left() + 1
+}
+
 // status is that of the answer, 0 when none came. A dial that stands for a
 // CONNECT is answered with 200.
 func (t *tried) status() int {
@@ -436,17 +454,20 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	if r := t.Response; r != nil {
 		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
 		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
-		o.Suspect = x.suspicious(r.Fields, t.head)
+		if t.said = x.hear(t); t.said.Kind == classify.Unsaid {
+			o.Suspect = x.suspicious(r.Fields, t.head)
+		}
+		o.Said = t.said
 		if t.failed != nil {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
 	}
-	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
+	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
 	if t.Response != nil && v.Class != classify.Success {
-		v.RetryAfter = x.retryAfter(t.Response)
+		v.RetryAfter = max(x.retryAfter(t.Response), t.said.Wait)
 	}
 	return v
 }
@@ -461,7 +482,11 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 	a.Status = t.status()
 	if t.Response != nil {
-		a.UpstreamID = upstreamID(t.Response.Fields)
+		a.UpstreamID = orElse(upstreamID(t.Response.Fields), t.said.RequestID)
+		a.Detail = orElse(worded(&t.said), a.Detail)
+	}
+	if t.verdict.Kind == classify.NewCode {
+		x.noteNew(&t.said)
 	}
 	if a.Status == 0 && t.Outcome.Phase < classify.PhaseSent {
 		x.unsent++
@@ -497,7 +522,7 @@ func (x *exchange) decide(t *tried) Decision {
 func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
-		Retries: x.earlier + len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
+		Retries: x.earlier + len(x.past) - 1, Left: x.leftAfter(&t.verdict), Now: now, End: x.end, Dice: dice,
 		Park: x.parkFor(now),
 	}
 }
@@ -510,7 +535,7 @@ func (x *exchange) lookAround(f *Facts) {
 	f.Switch = x.p.Retries().Value(&x.attrs, f.Now)
 	f.Draining = x.p.drained.Load()
 	f.Healthy = x.p.Limiter.Healthy(host, f.Now)
-	if x.past.Last().Status == 429 && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
+	if (x.past.Last().Status == 429 || f.Verdict.Kind == classify.Throttled) && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
 		x.p.Limiter.Pause(host, x.labels.Shop, f.Now.Add(min(f.Verdict.RetryAfter, x.policy.RetryAfterCap)), f.Now)
 	}
 }

@@ -76,12 +76,12 @@ type forwards struct{ key, count, shop, tier, task, via bool }
 // unless the operator named them.
 func (x *exchange) forwarded() forwards {
 	goes := func(what string) bool {
-		return x.everywhere(func(host string) bool { return x.policy.ForwardsTo(host, what) })
+		return x.everywhere(func(host string) bool { return x.forwardsTo(host, what) })
 	}
 	return forwards{
 		key: goes(policy.HeaderKey), count: goes(policy.HeaderRetryCount), shop: goes(policy.HeaderShop),
 		tier: goes(policy.HeaderShopTier), task: goes(policy.HeaderTaskType),
-		via: x.set.Via && x.everywhere(x.policy.SendsVia),
+		via: x.set.Via && x.everywhere(x.sendsVia),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"retryproxy/egress"
 	"retryproxy/intercept"
 	"retryproxy/policy"
+	"retryproxy/presets"
 )
 
 // Settings are everything a reload can change. A call reads them once, so no
@@ -17,6 +18,7 @@ type Settings struct {
 	Via      bool
 
 	Policies *policy.Set
+	Presets  *presets.Set // nil: none
 	Shops    map[string]Shop
 
 	Clients *access.Clients
@@ -71,6 +73,7 @@ type Route struct {
 	Host        string // empty: any
 	Upstreams   []Origin
 	StripPrefix bool
+	Preset      string
 	CrossSite   bool // cross-site browser requests are let in
 }
 
