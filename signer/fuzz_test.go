@@ -3,6 +3,7 @@ package signer
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 )
@@ -71,6 +72,7 @@ func resignHolds(t *testing.T, s *Scheme, r *Request, secrets Credentials) {
 func FuzzForms(f *testing.F) {
 	f.Add([]byte(`{"b": [1.0, 17000000000000001, {"\u0061": "<\u003c\/\ud83d\ude00\ud800"}], "a": null, "": []}`))
 	f.Add([]byte("[ ]"))
+	f.Add([]byte(strings.Repeat(`[{"b":1,"a":`, 80) + "0" + strings.Repeat("}]", 80)))
 	f.Add([]byte(`"\\\""`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		raw = bytes.TrimSpace(raw)

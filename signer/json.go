@@ -108,51 +108,77 @@ type form struct {
 	plain  bool // characters instead of the escapes that JSON does not need
 }
 
+// sortedDepth is how deep members are sorted: each level reads the ones below it again.
+const sortedDepth = 64
+
 // in writes a value in this form.
 func (f form) in(raw []byte) string {
-	if f.asSent {
+	switch {
+	case f.asSent:
 		return string(raw)
+	case f.sorted:
+		return string(f.appendSorted(make([]byte, 0, len(raw)), raw, sortedDepth))
 	}
-	return string(f.append(make([]byte, 0, len(raw)), raw))
+	return string(f.appendCompact(make([]byte, 0, len(raw)), raw))
 }
 
-func (f form) append(dst, raw []byte) []byte {
-	switch raw[0] {
-	case '{':
-		return f.appendObject(dst, raw)
-	case '[':
-		return f.appendArray(dst, raw)
-	case '"':
-		if f.plain {
-			return appendPlain(dst, raw)
+// appendCompact leaves out the white space between values.
+func (f form) appendCompact(dst, raw []byte) []byte {
+	for i := 0; i < len(raw); {
+		switch c := raw[i]; c {
+		case ' ', '\t', '\r', '\n':
+			i++
+		case '"':
+			end := skipString(raw, i)
+			dst = f.appendString(dst, raw[i:end])
+			i = end
+		default:
+			dst = append(dst, c)
+			i++
 		}
+	}
+	return dst
+}
+
+func (f form) appendString(dst, raw []byte) []byte {
+	if f.plain {
+		return appendPlain(dst, raw)
 	}
 	return append(dst, raw...)
 }
 
-func (f form) appendObject(dst, raw []byte) []byte {
-	list := members(raw, 0)
-	if f.sorted {
-		slices.SortStableFunc(list, func(a, b member) int {
-			return strings.Compare(text(raw[a.nameAt:a.nameEnd]), text(raw[b.nameAt:b.nameEnd]))
-		})
+// appendSorted sorts the members as well, depth levels deep.
+func (f form) appendSorted(dst, raw []byte, depth int) []byte {
+	switch {
+	case depth > 0 && raw[0] == '{':
+		return f.appendObject(dst, raw, depth-1)
+	case depth > 0 && raw[0] == '[':
+		return f.appendList(dst, raw, depth-1)
 	}
+	return f.appendCompact(dst, raw)
+}
+
+func (f form) appendObject(dst, raw []byte, depth int) []byte {
+	list := members(raw, 0)
+	slices.SortStableFunc(list, func(a, b member) int {
+		return strings.Compare(text(raw[a.nameAt:a.nameEnd]), text(raw[b.nameAt:b.nameEnd]))
+	})
 	dst = append(dst, '{')
 	for i, m := range list {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(f.append(dst, raw[m.nameAt:m.nameEnd]), ':')
-		dst = f.append(dst, raw[m.at:m.end])
+		dst = append(f.appendString(dst, raw[m.nameAt:m.nameEnd]), ':')
+		dst = f.appendSorted(dst, raw[m.at:m.end], depth)
 	}
 	return append(dst, '}')
 }
 
-func (f form) appendArray(dst, raw []byte) []byte {
+func (f form) appendList(dst, raw []byte, depth int) []byte {
 	dst = append(dst, '[')
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end := skipValue(raw, i)
-		dst = f.append(dst, raw[i:end])
+		dst = f.appendSorted(dst, raw[i:end], depth)
 		if i = skipComma(raw, end); raw[i] != ']' {
 			dst = append(dst, ',')
 		}

@@ -238,7 +238,7 @@ var computed = map[string]example{
 		Credentials{"app_secret": "demo-secret"},
 		"2025-10-09T08:53:20Z",
 	},
-	"doudian md5": {&doudian, posted("/order/searchList", "app_key=demo-key", "method=order.searchList", "v=2", "timestamp=1760000000",
+	"doudian md5": {&doudian, posted("/order/searchList", "app_key=demo-key", "v=2", "timestamp=1760000000",
 		"param_json="+url.QueryEscape(`{"a":{"a":1.0,"b":17000000000000001},"page":0,"size":"10","title":"<短袖&裤>/x"}`),
 		"sign=89db6f06ebb0cdae5b84e0a056fe1ba0"), Credentials{"app_secret": "demo-secret"}, "2025-10-09T08:53:20Z"},
 	// The platform prints a digest of this shape, but with a secret of xxxxxx that does not give it.
@@ -279,7 +279,13 @@ var computed = map[string]example{
 		Credentials{"app_secret": "e59af819cc"},
 		"2021-06-16T03:04:24Z",
 	},
-	// A platform's example of the digest of a body is printed; the whole of a request is not.
+	"lazada form": {
+		&lazada, posted("/order/pack?app_key=123456&access_token=test&timestamp=1517820392000&sign_method=sha256", "order_item_ids=%5B1%2C2%5D",
+			"sign=BEB4B35046218C0028E30010543F0FAA9E7C5A2466F9A45069E8FDEA4167F056"),
+		Credentials{"app_secret": "helloworld"},
+		"2018-02-05T08:46:32Z",
+	},
+	// Of goofish a digest of a body alone is printed.
 	"goofish": {
 		&goofish, request("/goofish/order/recharge/create?mch_id=demo-mch&timestamp=1760000000&sign=7719bcf133b607db7e7953dce7741b4f", "application/json",
 			`{"goods_no":"vm-100","biz_content":{"account":"13800000000"},"buy_quantity":1}`),

@@ -93,6 +93,31 @@ func fill(r Request, signature string) Request {
 	return r
 }
 
+func TestEncodeWritesAsTheClientDid(t *testing.T) {
+	tests := []struct{ old, text, want string }{
+		{"", "a b/c+d&é~", "a+b%2Fc%2Bd%26%C3%A9~"},
+		{"x%20y", "a b", "a%20b"},
+		{"x+y", "a b", "a+b"},
+		{"a%2bb", "+/=", "%2b%2f%3d"},
+		{"a/b=", "/=+", "/=%2B"},
+		{"10:00", "a:b", "a:b"},
+		{"100%", "%&", "%25%26"},
+	}
+	for _, test := range tests {
+		if got := string(encode([]byte(test.old), test.text)); got != test.want || decode([]byte(got)) != test.text {
+			t.Errorf("%q after %q: %q, want %q", test.text, test.old, got, test.want)
+		}
+	}
+}
+
+func TestWhatSaysTheSameKeepsItsBytes(t *testing.T) {
+	r := request("/", "", `{"timestamp": "176000000\u0030", "sign": "`+upperMD5("s"+"timestamp1760000000"+"s")+`"}`)
+	got, err := temu.Resign(&r, Credentials{"app_secret": "s"}, time.Unix(1760000000, 0), noNonce(t))
+	if err != nil || string(got.Body) != string(r.Body) {
+		t.Errorf("got %s, %v", got.Body, err)
+	}
+}
+
 func TestResignRenewsEveryToken(t *testing.T) {
 	e := computed["tiktok-shop body"]
 	e.request.Fields.Add("X-TTS-Access-Token", "old")
@@ -211,12 +236,10 @@ func TestCredentialsDoNotPrintTheirValues(t *testing.T) {
 
 func TestCaseFollowsTheClientWhereTheSchemeLeavesItOpen(t *testing.T) {
 	for _, write := range []func(string) string{strings.ToUpper, strings.ToLower} {
-		sign := func(date string) string { return write(upperMD5("timestamp" + date + "&key=k")) }
-		scheme := xinya
-		scheme.Suffix = "&key={secret}"
-		r := posted("/", "timestamp=1760000000", "sign="+write(upperMD5("timestamp=1760000000&key=k")))
-		got, err := scheme.Resign(&r, Credentials{"key": "k"}, now, noNonce(t))
-		if want := "timestamp=" + nowSeconds + "&sign=" + sign("="+nowSeconds); err != nil || string(got.Body) != want {
+		sign := func(date string) string { return write(upperMD5("timestamp=" + date + "&key=k")) }
+		r := posted("/", "timestamp=1760000000", "sign="+sign("1760000000"))
+		got, err := xinya.Resign(&r, Credentials{"key": "k"}, now, noNonce(t))
+		if want := "timestamp=" + nowSeconds + "&sign=" + sign(nowSeconds); err != nil || string(got.Body) != want {
 			t.Errorf("got %s, %v; want %s", got.Body, err, want)
 		}
 	}
