@@ -11,6 +11,7 @@
 package signer
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
@@ -33,8 +34,9 @@ var (
 	ErrNotSigned = errors.New("signer: not signed")
 	// ErrNotReproduced says that the secret, or the scheme, is not the client's.
 	ErrNotReproduced = errors.New("signer: the client's signature was not reproduced")
-	// ErrUnreadable says that the parameters that are signed cannot be told from the request.
-	ErrUnreadable = errors.New("signer: the signed parameters cannot be read")
+	// ErrUnreadable says that what is signed cannot be told from the request, or
+	// not be changed in it.
+	ErrUnreadable = errors.New("signer: what is signed cannot be told or changed")
 )
 
 // TokenCredential is the name of the access token among credentials.
@@ -88,9 +90,11 @@ func (s *Scheme) Check(r *Request, c Credentials) error {
 	return err
 }
 
-// Resign dates the request now and signs it: it writes date, nonce, signature
-// and, where c has one, the access token. A request that does not pass Check is
-// refused. r stays as it is, and all other bytes of the answer are r's own.
+// Resign dates the request now (by the platform's clock, where that is known) and
+// signs it: it writes date, nonce, signature and, where c has one, the access
+// token. A request that does not pass Check is refused, and so is one with a
+// checksum of a body that would change. r stays as it is, and all other bytes of
+// the answer are r's own.
 func (s *Scheme) Resign(r *Request, c Credentials, now time.Time, nonce func() string) (Request, error) {
 	v := newView(r)
 	f, err := s.reproduce(v, c)
@@ -102,7 +106,25 @@ func (s *Scheme) Resign(r *Request, c Credentials, now time.Time, nonce func() s
 		return Request{}, err
 	}
 	out := changes.apply(r)
-	return s.sign(&out, c, f)
+	if out, err = s.sign(&out, c, f); err != nil {
+		return Request{}, err
+	}
+	if err := checksumHolds(r, &out); err != nil {
+		return Request{}, err
+	}
+	return out, nil
+}
+
+// checksums are fields that speak of the body's bytes: RFC 9530, RFC 3230, RFC 1864.
+var checksums = []string{"Content-Digest", "Repr-Digest", "Digest", "Content-MD5"}
+
+// checksumHolds refuses a changed body whose checksum the client sent.
+func checksumHolds(before, after *Request) error {
+	i := slices.IndexFunc(checksums, before.Fields.Has)
+	if i >= 0 && !bytes.Equal(before.Body, after.Body) {
+		return fmt.Errorf("%w: %s is of the body as it was", ErrUnreadable, checksums[i])
+	}
+	return nil
 }
 
 // reproduce finds the form of nested values that gives the client's signature.

@@ -187,6 +187,16 @@ func TestFreshUntil(t *testing.T) {
 	}
 }
 
+func TestChecksumOfABodyThatWouldChange(t *testing.T) {
+	for name, want := range map[string]error{"xinya": ErrUnreadable, "goofish": nil} { // goofish signs in the query
+		e := computed[name]
+		e.request.Fields = append(e.request.Fields.Clone(1), message.Field{Name: "content-digest", Value: "md5=:x:"})
+		if _, err := e.scheme.Resign(&e.request, e.secrets, now, noNonce(t)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
 func TestErrorsSayWhatIsMissing(t *testing.T) {
 	secrets := Credentials{"client_secret": "hush", "app_secret": "hush", "partner_key": "hush"}
 	good := "sign=" + upperMD5("hush"+"a1"+"timestamp1760000000"+"hush")
