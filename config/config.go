@@ -13,8 +13,7 @@ import (
 )
 
 // Config is the whole configuration; config.yaml says what each key does. Its
-// tags name the keys; "later" marks one that is known but not built yet, so that
-// only its default is accepted. Build it with Parse or Default; read only.
+// tags name the keys. Build it with Parse or Default; read only.
 type Config struct {
 	Instance       string          `key:"instance"`
 	Listen         Listen          `key:"listen"`
