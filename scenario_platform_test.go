@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -165,4 +166,111 @@ func TestBusinessKey(t *testing.T) {
 		r.want(send(r, "1", "A"), 200, u, 1)
 		r.want(send(r, "1", "A"), 200, u, 2)
 	}, pddAt...)
+}
+
+// ownPreset is a configuration with a preset of the operator's own, named mine, for every call.
+func ownPreset(t *testing.T, text string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "mine.yaml"), text)
+	return []string{"deadline: 6s", "deadline: 6s, preset: mine", "max_delay: 1s,", "max_delay: 1s, jitter: none,",
+		"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}\npresets: {dir: '" + dir + "'}"}
+}
+
+// mine is a preset of which one thing is tested.
+const mine = `
+preset: mine
+version: "1"
+operation: [query:op]
+reads: {operations: [get]}
+answer: {code: [$.code], message: [$.text], success: [{at: $.code, is: ["0"]}]}
+`
+
+// What a platform takes is not exceeded: calls wait for their turn, each shop for its own,
+// and who has no time for it is told when it would be.
+func TestLimitsOfAPlatform(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":0}`, js))
+		call := func(shop string, more ...string) reply {
+			return r.post("http://u1.test/?op=list", "{}", append(more, "X-Shop-Id: "+shop)...)
+		}
+		start := time.Now()
+		for range 4 {
+			call("a")
+		}
+		r.between("four calls of a shop at two a second, two at once", time.Since(start), time.Second, time.Second)
+		call("b")
+		r.between("another shop's", time.Since(start), time.Second, time.Second)
+		got := call("a", "X-Request-Timeout: 100ms")
+		r.want(got, 503, u, 5)
+		r.wantHeader(got, "X-Retry-Reason", "retry_limited")
+		r.wantHeader(got, "X-Retry-Executed", "no")
+		r.wantHeader(got, "Retry-After", "1")
+		r.wantMetric(1, "retries_denied_total", "dimension=operation")
+	}, ownPreset(t, mine+"limits: [{operation: list, rate: 2/s}]\n")...)
+}
+
+// Headers of ours go to a platform only as its preset says, and what has to be another in
+// each request is.
+func TestHeadersForAPlatform(t *testing.T) {
+	for forward, want := range map[string]string{"[]": "", "[idempotency_key, retry_count, shop, via]": "k,1,s1,1.1 "} {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(503, ""), answer(200, `{"code":0}`, js))
+			r.want(r.post("http://u1.test/?op=x", "{}", keyed, "X-Shop-Id: s1", "X-Request-Tag: one", "X-Other: one"), 200, u, 2)
+			first, second := u.seen()[0].Header, u.seen()[1].Header
+			if first.Get("X-Request-Tag") != "one" || second.Get("X-Request-Tag") == "one" || second.Get("X-Other") != "one" {
+				t.Errorf("the retry has the tag %q, want a new one", second.Get("X-Request-Tag"))
+			}
+			got := strings.Join([]string{second.Get("X-Idempotency-Key"), second.Get("X-Retry-Count"), second.Get("X-Shop-Id"), second.Get("Via")}, ",")
+			if !strings.HasPrefix(got, want) || want == "" && got != ",,," {
+				t.Errorf("forward_headers: %s: the platform gets %q, want %q", forward, got, want)
+			}
+		}, ownPreset(t, mine+"renew_headers: [X-Request-Tag]\nforward_headers: "+forward+"\n")...)
+	}
+}
+
+// A platform that is known to honour keys makes a repeat safe, one that is not does not.
+func TestKeysOfAPlatform(t *testing.T) {
+	for forward, sent := range map[string]int{"[]": 1, "[idempotency_key]": 2} {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(500, ""), answer(200, `{"code":0}`, js))
+			r.post("http://u1.test/?op=x", "{}", keyed)
+			if n := u.count(); n != sent {
+				t.Errorf("forward_headers: %s: %d requests, want %d", forward, n, sent)
+			}
+		}, ownPreset(t, mine+"forward_headers: "+forward+"\n")...)
+	}
+}
+
+// An answer that says that the work goes on is passed on, and is nobody's answer later.
+func TestProcessingIsNoAnswer(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":1}`, js), answer(200, `{"code":0}`, js))
+		got := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "")
+		again := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(again, 409, u, 1)
+		r.wantHeader(again, "X-Retry-Reason", "in_doubt")
+		r.want(r.post("http://u1.test/?op=get", "{}", "X-Idempotency-Key: other"), 200, u, 2)
+	}, ownPreset(t, mine+"rules: [{name: works, code: [1], is: processing}, {name: again, code: [2], is: already_done}]\n")...)
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":2,"text":"was done"}`, js))
+		r.want(r.post("http://u1.test/?op=x", "{}", keyed), 200, u, 1)
+		again := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(again, 200, u, 1)
+		r.wantHeader(again, "Idempotency-Replayed", "true")
+		r.wantMetric(1, "attempts_total", "reason=already_done", "class=success")
+	}, ownPreset(t, mine+"rules: [{name: again, code: [2], is: already_done}]\n")...)
+}
+
+// A part that failed is for the bot: the rest was done.
+func TestPartlyDone(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":3}`, js))
+		got := r.post("http://u1.test/?op=get", "{}")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "fail_permanent")
+		r.wantHeader(got, "X-Retry-Executed", "yes")
+	}, ownPreset(t, mine+"rules: [{name: part, code: [3], is: partly_done}]\n")...)
 }

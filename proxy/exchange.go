@@ -89,6 +89,8 @@ type exchange struct {
 	cause   string         // of that wait
 	atGate  time.Duration
 	grant   limiter.Grant
+	place   limiter.Place    // among the calls that the platform takes, for the next attempt
+	placeAt time.Time        // when that is; zero: it has none
 	permit  breaker.ExitPass // of the exit, for the attempt in flight
 	// While the call waits for its exit: what tells that it recovered, and the
 	// date until when it would wait otherwise.
@@ -186,6 +188,7 @@ func (x *exchange) runOn() {
 //go:noinline
 func (x *exchange) turnedAway() {
 	d, now := refusedTurn(&x.turn), time.Now()
+	x.giveUpPlace(now)
 	limit := x.parkFor(now)
 	if d.Reason == "shutting_down" && limit > 0 {
 		d.At = later(x.next.At, now)
@@ -278,7 +281,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 	}
 	x.chooseHop(now)
 	c := x.claimOf(x.next)
-	if !x.planExit(&c, now) {
+	if !x.planRate(&c, now) || !x.planExit(&c, now) {
 		return nil
 	}
 	var ticket *limiter.Ticket
@@ -368,6 +371,7 @@ type tried struct {
 // try makes one attempt, judges it, and books it.
 func (x *exchange) try() *tried {
 	x.grant = x.turn.Grant
+	x.place, x.placeAt = limiter.Place{}, time.Time{} // it is used
 	began := time.Now()
 	t := &tried{}
 	x.send(t)

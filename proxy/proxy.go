@@ -38,6 +38,7 @@ type Deps struct {
 	Limiter  *limiter.Limiter
 	Shops    *breaker.Shops
 	Exits    *breaker.Exits
+	Rates    *limiter.Rates  // of operations, as presets know them
 	Pins     *intercept.Pins // clients that refuse our CA
 	Store    idempotency.Store
 	Flights  *idempotency.Flights
