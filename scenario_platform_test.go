@@ -173,8 +173,10 @@ func ownPreset(t *testing.T, text string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "mine.yaml"), text)
-	return []string{"deadline: 6s", "deadline: 6s, preset: mine", "max_delay: 1s,", "max_delay: 1s, jitter: none,",
-		"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}\npresets: {dir: '" + dir + "'}"}
+	return []string{
+		"deadline: 6s", "deadline: 6s, preset: mine", "max_delay: 1s,", "max_delay: 1s, jitter: none,",
+		"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}\npresets: {dir: '" + dir + "'}",
+	}
 }
 
 // mine is a preset of which one thing is tested.

@@ -19,6 +19,7 @@ import (
 	"retryproxy/presets"
 	"retryproxy/proxy"
 	"retryproxy/report"
+	"retryproxy/signer"
 )
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
@@ -56,6 +57,13 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		},
 		MaxWait: cfg.Slots.MaxWait, TunnelIdle: cfg.Limits.TunnelIdle,
 		KeyTTL: cfg.Idempotency.TTL, LetterTTL: cfg.DeadLetters.Keep, MostLetters: cfg.MostLetters(), MaxResponse: int64(cfg.Idempotency.MaxResponse),
+	}
+	for _, c := range cfg.Credentials {
+		own := proxy.Credential{Presets: c.Preset, Shops: c.Shop, Values: signer.Credentials{}}
+		for name, value := range c.Values {
+			own.Values[name] = string(value)
+		}
+		s.Credentials = append(s.Credentials, own)
 	}
 	for name, shop := range cfg.Shops {
 		s.Shops[name] = proxy.Shop{Tier: shop.Tier}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"retryproxy/document"
+	"retryproxy/signer"
 )
 
 // file is a preset as it is written; docs/presets.md says what each key means.
@@ -31,6 +32,9 @@ type file struct {
 	Idempotent  []idempotentText `key:"idempotent"`
 	Scarce      []string         `key:"scarce"`
 	Limits      []limitText      `key:"limits"`
+
+	Sign   signer.Scheme `key:"sign"`
+	Replay string        `key:"replay"`
 
 	Answer      answerText `key:"answer"`
 	RulesBefore []RuleText `key:"rules_before"`

@@ -13,6 +13,7 @@ import (
 	"retryproxy/document"
 	"retryproxy/inspect"
 	"retryproxy/policy"
+	"retryproxy/signer"
 )
 
 // raw is a preset whose text was read but not understood yet.
@@ -84,6 +85,7 @@ func compile(f *file, r *config.Reading, builtin bool) (*Preset, error) {
 		p.Reads.Methods[i] = strings.ToUpper(m)
 	}
 	c.head(f)
+	p.Sign, p.Replay = c.sign(f), f.Replay
 	for i := range f.Idempotent {
 		p.Idempotent = append(p.Idempotent, c.idempotent(&f.Idempotent[i]))
 	}
@@ -131,6 +133,20 @@ func (c compiler) head(f *file) {
 
 // HeaderVia is Via among forward_headers.
 const HeaderVia = "via"
+
+func (c compiler) sign(f *file) *signer.Scheme {
+	c.oneOf("replay", f.Replay, "window", "handback", "resign")
+	if f.Sign.Family == "" {
+		if c.Given("sign") {
+			c.Fail("sign.family", "is missing")
+		}
+		return nil
+	}
+	if err := f.Sign.Validate(); err != nil {
+		c.Fail("sign", "%v", err)
+	}
+	return &f.Sign
+}
 
 func (c compiler) idempotent(t *idempotentText) Idempotent {
 	d := Idempotent{Operation: t.Operation}

@@ -15,6 +15,7 @@ import (
 	"retryproxy/internal/glob"
 	"retryproxy/message"
 	"retryproxy/policy"
+	"retryproxy/signer"
 )
 
 // Preset is what is known about a platform. It is never changed once it is built.
@@ -37,6 +38,9 @@ type Preset struct {
 	Idempotent                    []Idempotent
 	Scarce                        []string // globs of operations
 	Limits                        []Limit
+
+	Sign   *signer.Scheme // nil: requests are not signed, or it is not known how
+	Replay string         // of a request whose signature is too old: window, handback, resign
 
 	Answers  inspect.Options // Limit is the caller's
 	Book     classify.Book

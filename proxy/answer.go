@@ -199,6 +199,12 @@ func (x *exchange) conclude(t *tried, d Decision) {
 		x.leaveIt()
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)
+	case x.handsBack(d.Reason) && (t == nil || t.verdict.Kind != classify.SignatureRefused):
+		if t != nil && t.Response != nil && t.failed == nil {
+			_ = t.Response.Body.Close()
+		}
+		x.release()
+		x.answerOwn(x.failure(d))
 	case t != nil && t.Response != nil && t.failed == nil:
 		x.pass(t)
 	case x.usable():

@@ -58,7 +58,8 @@ type Facts struct {
 	Limited    string    // why that start is refused: retry_limited, breaker_open, no_slot; empty: it is not
 	Dimension  string    // of Limited by retry_limited: the bucket that is empty
 
-	Park time.Duration // how long the call may be parked; 0: not at all
+	Fresh time.Time     // until when the platform takes the request; zero: it does not matter
+	Park  time.Duration // how long the call may be parked; 0: not at all
 }
 
 // Decide is the retry rule: a pure function of what happened so far. The order
@@ -69,7 +70,7 @@ func Decide(f *Facts) Decision {
 		return Decision{Do: Deliver, Reason: "ok"}
 	case f.Verdict.Reason == "cancelled" || f.Verdict.Reason == "body_failed":
 		return stop("client_gone")
-	case stopsAll(f.Verdict.Kind) != "":
+	case stopsAll(f.Verdict.Kind) != "" && f.Verdict.Class != classify.Transient:
 		return f.parkHalted()
 	case f.Verdict.Class == classify.Unknown:
 		return stop("manual_review")
@@ -96,7 +97,7 @@ func stopsAll(k classify.Kind) string {
 	case classify.AuthExpired:
 		return "auth_expired"
 	case classify.SignatureRefused:
-		return "signature_expired"
+		return reasonSignature
 	}
 	return ""
 }
@@ -115,6 +116,8 @@ func (f *Facts) plan() Decision {
 	wait, cause, long := f.wait()
 	at := f.Now.Add(wait)
 	switch {
+	case f.tooOldAt(later(at, f.StartsAt)) && !long:
+		return stopAt(reasonSignature, at, true)
 	case long || cause == causeRetryAfter && at.After(f.End):
 		return f.park(stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true))
 	case f.Limited != "":
@@ -141,8 +144,11 @@ func (f *Facts) park(d Decision) Decision {
 	if f.Switch != "on" {
 		return d
 	}
-	return parkOr(d, f.Policy, f.Park, f.Now)
+	return parkedTooLong(parkOr(d, f.Policy, f.Park, f.Now), f.Fresh)
 }
+
+// tooOldAt says whether the platform would refuse the signature then.
+func (f *Facts) tooOldAt(at time.Time) bool { return !f.Fresh.IsZero() && at.After(f.Fresh) }
 
 // parkOr parks what would stop for a reason that passes at a known time: a long
 // Retry-After where the policy says so, an empty bucket, an open breaker (unless

@@ -44,11 +44,12 @@ type exchange struct {
 	policy      *policy.Policy
 	preset      *presets.Preset // of the platform; nil: none
 	known       presets.Facts   // what it knows of the request
-	routePreset string          // the one that the route names
-	sends       forwards        // which headers of ours go upstream
-	honoured    bool            // the key goes upstream, to a host that may use it
-	unheard     bool            // an attempt before a restart went where the key may not be honoured
-	count       int             // X-Retry-Count of the client
+	signature   signature
+	routePreset string   // the one that the route names
+	sends       forwards // which headers of ours go upstream
+	honoured    bool     // the key goes upstream, to a host that may use it
+	unheard     bool     // an attempt before a restart went where the key may not be honoured
+	count       int      // X-Retry-Count of the client
 	key         string
 	derived     bool // the key was made of the order: it never goes upstream
 	keyless     bool // the key was made here: it never goes upstream and makes nothing safe
@@ -193,7 +194,7 @@ func (x *exchange) turnedAway() {
 	if d.Reason == "shutting_down" && limit > 0 {
 		d.At = later(x.next.At, now)
 	}
-	d = parkOr(d, x.policy, limit, now)
+	d = parkedTooLong(parkOr(d, x.policy, limit, now), x.freshUntil())
 	if x.shed && d.Do == Stop && x.p.Hooks.Shed != nil {
 		x.p.Hooks.Shed(d.Reason)
 	}
@@ -202,6 +203,12 @@ func (x *exchange) turnedAway() {
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
+	if d, yes := x.tooOld(time.Now()); yes {
+		x.giveBack(time.Now())
+		x.conclude(nil, d)
+		x.next = d
+		return
+	}
 	if !x.setsOut() {
 		x.giveBack(time.Now())
 		x.next = stop("store_unavailable")
@@ -396,6 +403,7 @@ func (x *exchange) send(t *tried) {
 		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
 		Version: "1.1", Fields: x.renewed(x.counted(x.number())), Body: x.body.message(),
 	}
+	x.sign(&req)
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
 		Request: &req, Target: h.target,
 		ConnectTimeout: x.policy.ConnectTimeout, HeaderTimeout: x.policy.PerTryTimeout,
@@ -469,6 +477,9 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
+	if x.signsAgain(&v) {
+		v.Class, v.Basis = classify.Transient, classify.BasisRefused
+	}
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
 	if t.Response != nil && v.Class != classify.Success {
 		v.RetryAfter = max(x.retryAfter(t.Response), t.said.Wait)
@@ -488,6 +499,12 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	if t.Response != nil {
 		a.UpstreamID = orElse(upstreamID(t.Response.Fields), t.said.RequestID)
 		a.Detail = orElse(worded(&t.said), a.Detail)
+	}
+	if t.verdict.Kind == classify.SignatureRefused {
+		x.signature.again = true
+	}
+	if x.preset != nil && t.Response != nil {
+		x.p.skews.note(x.preset.Name, t.Response.Fields.Get("Date"), now)
 	}
 	if t.verdict.Kind == classify.NewCode {
 		x.noteNew(&t.said)
@@ -527,7 +544,7 @@ func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
 		Retries: x.earlier + len(x.past) - 1, Left: x.leftAfter(&t.verdict), Now: now, End: x.end, Dice: dice,
-		Park: x.parkFor(now),
+		Park: x.parkFor(now), Fresh: x.freshUntil(),
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 	hStatus   = "Proxy-Status"
 )
 
-var ours = []string{hCallID, hCount, hReason, hExecuted, hAdvice, hReplayed, hCache}
+var ours = []string{hCallID, hCount, hReason, hExecuted, hAdvice, hAction, hReplayed, hCache}
 
 // outgoing are the fields of every attempt of a call, without X-Retry-Count:
 // hop-by-hop fields and our own labels gone, everything else as it came.

@@ -66,6 +66,7 @@ func (x *exchange) learn(content []byte) bool {
 	}
 	x.known = x.preset.Facts(&document.Request{Method: r.Method, Target: x.hops[0].path, Fields: r.Fields, Body: content})
 	x.attrs.Operation = x.known.Operation
+	x.readSignature(content)
 	return true
 }
 

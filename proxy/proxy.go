@@ -90,6 +90,7 @@ type Proxy struct {
 	retries  atomic.Pointer[Switch]
 	calls    registry
 	crowd    crowd
+	skews    skews
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
 	reading  chan struct{}       // a place for each request that is read from the store

@@ -141,6 +141,8 @@ func (x *exchange) hindrance(d *Decision) string {
 			return "the egress proxy " + x.hops[x.hop].exitName() + " is cut off after too many failures" + dated(", next probe at ", d.At)
 		}
 		return x.hops[x.hop].host + " is cut off after too many failures" + dated(", next probe at ", d.At)
+	case reasonSignature:
+		return "the signature would be too old for " + x.preset.Name
 	case "no_slot":
 		return "no slot of " + x.hops[x.hop].host + " became free in time (slots)" + dated(", next at ", d.At)
 	}
@@ -222,6 +224,9 @@ func (x *exchange) mark(f *message.Fields, reason string, at time.Time) {
 	f.Add(hReason, reason)
 	f.Add(hExecuted, executed.String())
 	f.Add(hAdvice, advice(reason, executed))
+	if x.handsBack(reason) {
+		f.Add(hAction, "resign")
+	}
 	if !at.IsZero() && !f.Has("Retry-After") {
 		f.Add("Retry-After", strconv.Itoa(wholeSeconds(time.Until(at))))
 	}

@@ -43,7 +43,7 @@ func readDate(unit string, zone *time.Location, text string) (time.Time, bool) {
 		}
 		// Seconds read as milliseconds are a date in 1970, the other way round
 		// one that is too late to be written.
-		if year := date.Year(); year < 2001 || year > 2200 {
+		if year := date.UTC().Year(); year < 2000 || year > 2200 {
 			return time.Time{}, false
 		}
 	default:
@@ -56,7 +56,7 @@ func readDate(unit string, zone *time.Location, text string) (time.Time, bool) {
 		if date, err = time.ParseInLocation(layout, parsed, zone); err != nil {
 			return time.Time{}, false
 		}
-		if unit == "" || date.Year() < 2001 {
+		if unit == "" || date.UTC().Year() < 2000 {
 			return time.Time{}, false
 		}
 	}
