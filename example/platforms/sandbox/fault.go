@@ -113,7 +113,7 @@ type Script func(Point) Fault
 
 // Mix is how often what happens.
 type Mix struct {
-	Rate        float64       // of requests that meet one of Faults, and of connections that are reset
+	Rate        float64       // of requests that meet one of Faults; of connections as many as draw Reset
 	Faults      []Fault       // each as likely as the others
 	Most        int           // requests with the same operation and order that may meet one; 0: any number
 	Fails       float64       // of accepted orders
@@ -126,20 +126,24 @@ func Dice(seed uint64, m Mix) Script {
 		h := fnv.New64a()
 		fmt.Fprintf(h, "%s\n%s\n%s\n%s\n%d", p.Platform, p.Operation, p.Order, p.Phase, p.Number)
 		dice := rand.New(rand.NewPCG(seed, h.Sum64()))
-		switch p.Phase {
-		case Working:
+		switch f := m.pick(dice); {
+		case p.Phase == Working:
 			return m.work(dice)
-		case Connecting:
-			if dice.Float64() < m.Rate && slices.Contains(m.Faults, Fault{Kind: Reset}) {
-				return Fault{Kind: Reset}
-			}
-		case Requesting:
-			if dice.Float64() < m.Rate && len(m.Faults) > 0 && (m.Most == 0 || p.Number <= m.Most) {
-				return m.Faults[dice.IntN(len(m.Faults))]
-			}
+		case p.Phase == Connecting && f != (Fault{Kind: Reset}):
+			return Fault{}
+		case p.Phase == Requesting && m.Most > 0 && p.Number > m.Most:
+			return Fault{}
+		default:
+			return f
 		}
+	}
+}
+
+func (m Mix) pick(dice *rand.Rand) Fault {
+	if dice.Float64() >= m.Rate || len(m.Faults) == 0 {
 		return Fault{}
 	}
+	return m.Faults[dice.IntN(len(m.Faults))]
 }
 
 func (m Mix) work(dice *rand.Rand) Fault {

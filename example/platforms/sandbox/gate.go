@@ -145,7 +145,7 @@ func page(list []Sale, n, size string) []Sale {
 	i, _ := strconv.Atoi(n)
 	many, _ := strconv.Atoi(size)
 	many = min(cmp.Or(max(many, 0), 100), 100)
-	from := min(max(i-1, 0), len(list)/many) * many
+	from := min(min(max(i-1, 0), len(list))*many, len(list))
 	return list[from:min(from+many, len(list))]
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -73,7 +74,7 @@ var pddOperations = map[string]func(*pdd, *call) reply{
 func (p *pdd) answer(c *call) reply {
 	do := pddOperations[c.operation]
 	switch {
-	case len(c.body) >= maxBody:
+	case errors.Is(c.bad, errTooLarge):
 		return p.fail(c, 52004, "请求body太大", "")
 	case c.bad != nil || c.r.Method != http.MethodPost || c.r.URL.Path != "/api/router":
 		return p.fail(c, 10000, "参数错误", "")

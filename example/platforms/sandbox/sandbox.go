@@ -83,9 +83,12 @@ type Server struct {
 }
 
 const (
-	maxBody    = 1 << 20
-	mostPoints = 1_000_000 // above, requests are numbered with all others
+	maxBody     = 1 << 20
+	mostDrained = 64 << 20
+	mostPoints  = 1_000_000 // above, requests are numbered with all others
 )
+
+var errTooLarge = errors.New("sandbox: the body is too large")
 
 func start(o Options, of func(Options) platform) (*Server, error) {
 	o.Addr, o.App, o.Secret = cmp.Or(o.Addr, "127.0.0.1:0"), cmp.Or(o.App, "demo-app"), cmp.Or(o.Secret, "demo-secret")
@@ -157,11 +160,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveToken(w, r)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooBig := (*http.MaxBytesError)(nil); err != nil && !errors.As(err, &tooBig) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err == nil { // answered when all has come, so that no answer is lost in a reset
+		_, err = io.Copy(io.Discard, io.LimitReader(r.Body, mostDrained))
+	}
+	if err != nil {
 		panic(http.ErrAbortHandler) // not all came: nothing is known of it
 	}
-	c := &call{now: s.now(), r: r, body: body, bad: err, params: params{}, effects: []Effect{}}
+	c := &call{now: s.now(), r: r, body: body, params: params{}, effects: []Effect{}}
+	if len(body) > maxBody {
+		c.bad = errTooLarge
+	}
 	f, answer := s.decide(c)
 	s.enter(c, f, answer)
 	play{w, r, s, answer}.perform(f)
