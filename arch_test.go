@@ -28,8 +28,10 @@ type layer struct {
 var layers = map[string]layer{
 	"message":     {level: 0},
 	"backoff":     {level: 0},
-	"classify":    {level: 0, beside: []string{"message"}},
-	"signer":      {level: 0, beside: []string{"message"}},
+	"document":    {level: 0, beside: []string{"message"}},
+	"classify":    {level: 0, beside: []string{"message", "document", "internal/glob"}},
+	"signer":      {level: 0, beside: []string{"message", "document"}},
+	"template":    {level: 0, beside: []string{"message", "document"}},
 	"attempt":     {level: 0, beside: []string{"classify"}},
 	"policy":      {level: 1},
 	"breaker":     {level: 1},
@@ -52,7 +54,7 @@ var layers = map[string]layer{
 	"intercept":       {level: 3, http: true},
 	"egress":          {level: 3},
 	"alert":           {level: 3, http: true},
-	"presets":         {level: 3},
+	"presets":         {level: 3, beside: []string{"config", "inspect"}}, // they are files as strict as the configuration
 	"telemetry":       {level: 3, http: true},
 
 	"proxy":     {level: 4},
@@ -73,6 +75,7 @@ var layers = map[string]layer{
 	"example/platforms":         {level: 5, http: true}, // likewise
 	"example/platforms/sandbox": {level: 2, http: true}, // the other side of its and of our tests
 
+	"internal/glob":       {level: 0},
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges

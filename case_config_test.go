@@ -33,7 +33,7 @@ func watching(file string) func(*app) {
 		a.parse = func(data []byte) (*config.Config, error) {
 			return parseConfig(file, data, &serveFlags{}, func(string) string { return "" })
 		}
-		a.watcher = config.NewWatcher([]byte(retrying(1)), func() (config.File, error) { return config.ReadFile(file) }, a.apply)
+		a.watcher = config.NewWatcher(config.File{Data: []byte(retrying(1))}, func() (config.File, error) { return config.ReadFile(file) }, a.apply)
 		a.watcher.Report = a.reported
 	}
 }

@@ -1,18 +1,34 @@
 package main
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"reflect"
 	"time"
 
 	"retryproxy/config"
+	"retryproxy/presets"
 	"retryproxy/proxy"
 )
 
 // parseConfig reads a configuration and lays the flags over it.
 func parseConfig(name string, data []byte, f *serveFlags, getenv func(string) string) (*config.Config, error) {
 	return config.Parse(name, data, config.Options{Getenv: getenv, Adjust: f.adjust})
+}
+
+// keepsTo keeps what runs in line with a file, and with the presets in the folder that
+// the configuration in force names.
+func (a *app) keepsTo(running config.File, file string) {
+	beside := func() [sha256.Size]byte { return presets.Digest(a.config().Presets.Dir) }
+	running.Beside = beside()
+	read := func() (config.File, error) {
+		f, err := config.ReadFile(file)
+		f.Beside = beside()
+		return f, err
+	}
+	a.watcher = config.NewWatcher(running, read, a.apply)
+	a.watcher.Report = a.reported
 }
 
 // apply builds what a changed file says and swaps it in, or fails and changes

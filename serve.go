@@ -78,8 +78,7 @@ func serve(ctx context.Context, args []string, env environment) int {
 	err = start(ctx, cfg, f.data, env, func(a *app) {
 		a.parse = parse
 		if f.file != "" {
-			a.watcher = config.NewWatcher(data, func() (config.File, error) { return config.ReadFile(f.file) }, a.apply)
-			a.watcher.Report = a.reported
+			a.keepsTo(config.File{Data: data}, f.file)
 		}
 		i := a.banner()
 		i.Config = f.file

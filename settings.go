@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,14 +16,20 @@ import (
 	"retryproxy/inbound"
 	"retryproxy/internal/spool"
 	"retryproxy/policy"
+	"retryproxy/presets"
 	"retryproxy/proxy"
 	"retryproxy/report"
+	"retryproxy/signer"
 )
 
 // buildSettings turns a configuration into the rules of calls; all that can fail
 // fails here, before anything is swapped.
 func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()) (*proxy.Settings, error) {
 	policies, err := cfg.Policies()
+	if err != nil {
+		return nil, err
+	}
+	known, err := knownPresets(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +44,7 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		Proxies: own.proxies, Others: own.others, Interfaces: interfaces(),
 	})
 	s := &proxy.Settings{
-		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Clients: clients, Guard: guard,
+		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Presets: known, Clients: clients, Guard: guard,
 		Headers: proxy.HeaderNames{
 			Keys: cfg.Headers.IdempotencyKey, RetryCount: cfg.Headers.RetryCount, Shop: cfg.Headers.Shop,
 			ShopTier: cfg.Headers.ShopTier, Task: cfg.Headers.TaskType, Timeout: cfg.Headers.Timeout,
@@ -50,6 +57,13 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		},
 		MaxWait: cfg.Slots.MaxWait, TunnelIdle: cfg.Limits.TunnelIdle,
 		KeyTTL: cfg.Idempotency.TTL, LetterTTL: cfg.DeadLetters.Keep, MostLetters: cfg.MostLetters(), MaxResponse: int64(cfg.Idempotency.MaxResponse),
+	}
+	for _, c := range cfg.Credentials {
+		own := proxy.Credential{Presets: c.Preset, Shops: c.Shop, Values: signer.Credentials{}}
+		for name, value := range c.Values {
+			own.Values[name] = string(value)
+		}
+		s.Credentials = append(s.Credentials, own)
 	}
 	for name, shop := range cfg.Shops {
 		s.Shops[name] = proxy.Shop{Tier: shop.Tier}
@@ -65,6 +79,31 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		s.Routes = append(s.Routes, rt)
 	}
 	return s, nil
+}
+
+// knownPresets reads the presets, and checks that those that are named exist.
+func knownPresets(cfg *config.Config) (*presets.Set, error) {
+	set, err := presets.Load(cfg.Presets.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	check := func(path, name string) {
+		if name != "" && name != presets.None && set.Named(name) == nil {
+			errs = append(errs, cfg.Fault(path, fmt.Errorf("there is no preset %q; retryproxy preset ls lists them", name)))
+		}
+	}
+	for i := range cfg.Routes {
+		check(fmt.Sprintf("routes[%d].preset", i), cfg.Routes[i].Preset)
+	}
+	for i := range cfg.RetryPolicies {
+		p := &cfg.RetryPolicies[i]
+		check(p.Path(i)+".preset", p.Preset)
+		for j := range p.Variants {
+			check(fmt.Sprintf("%s.variants[%d].preset", p.Path(i), j), p.Variants[j].Preset)
+		}
+	}
+	return set, errors.Join(errs...)
 }
 
 // reportGroups are the policies whose calls are counted, each with its variants.
@@ -144,7 +183,7 @@ func interfaces() []netip.Addr {
 
 // route parses the base URLs of a reverse route.
 func route(r *config.Route) (proxy.Route, error) {
-	out := proxy.Route{Name: r.Name, Prefix: strings.TrimSuffix(r.Prefix, "/"), Host: r.Host, StripPrefix: r.StripPrefix, CrossSite: r.CrossSite}
+	out := proxy.Route{Name: r.Name, Prefix: strings.TrimSuffix(r.Prefix, "/"), Host: r.Host, StripPrefix: r.StripPrefix, CrossSite: r.CrossSite, Preset: r.Preset}
 	for _, base := range r.Upstreams {
 		u, err := url.Parse(base)
 		if err != nil {

@@ -137,7 +137,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Rates: limiter.NewRates(), Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
@@ -278,7 +278,7 @@ func (a *app) hooks() proxy.Hooks {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)

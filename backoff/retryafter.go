@@ -18,11 +18,11 @@ func RetryAfter(value, date string, now time.Time) (wait time.Duration, ok bool)
 	if seconds, digits := parseSeconds(value); digits {
 		return seconds, true
 	}
-	at, ok := parseDate(value, now)
+	at, ok := Date(value, now)
 	if !ok {
 		return 0, false
 	}
-	if said, ok := parseDate(strings.Trim(date, " \t"), now); ok {
+	if said, ok := Date(strings.Trim(date, " \t"), now); ok {
 		now = said
 	}
 	wait = at.Sub(now)
@@ -52,9 +52,10 @@ const (
 	ascDate    = "Mon Jan _2 15:04:05 2006"
 )
 
-// parseDate reads an HTTP date. Lengths are checked because time.Parse also
+// Date reads an HTTP date (RFC 9110 section 5.6.7); now settles the century of the
+// oldest form. Lengths are checked because time.Parse also
 // takes fractions of a second and hours of one digit.
-func parseDate(s string, now time.Time) (time.Time, bool) {
+func Date(s string, now time.Time) (time.Time, bool) {
 	comma := strings.IndexByte(s, ',')
 	switch {
 	case len(s) == len(fixDate) && comma == len("Mon"):

@@ -3,7 +3,10 @@ package classify
 // Judge says what an outcome means for a call that lives by r. It is a pure
 // table: phase and fault decide, or the status where an answer is complete.
 func Judge(r *Rules, o *Outcome) Verdict {
-	if o.Fault == FaultNone {
+	switch {
+	case o.Fault == FaultNone && o.Said.Kind != Unsaid:
+		return judgeSaid(r, o)
+	case o.Fault == FaultNone:
 		return judgeAnswer(r, o)
 	}
 	v := Verdict{Reason: faultReason(o), Executed: executedBy(o), HostFault: blamesHost(o.Fault), EgressFault: o.Fault.Egress()}

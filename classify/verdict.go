@@ -106,7 +106,9 @@ type Outcome struct {
 	// (Proxy-Status with an error after sending, Envoy's reset text), so its
 	// 503 or 408 is no proof that nothing happened.
 	Forwarded bool
-	// Suspect: a 2xx whose JSON says failure by the common signs.
+	// Said is what the platform says in a complete answer, where a preset reads it.
+	Said Said
+	// Suspect: a 2xx whose JSON says failure by the common signs, where no preset does.
 	Suspect bool
 	// EarlyData: the client itself sent Early-Data, so a 425 is for it.
 	EarlyData bool
@@ -117,6 +119,7 @@ type Outcome struct {
 // Verdict is what an attempt means.
 type Verdict struct {
 	Class    Class
+	Kind     Kind   // what the platform said; Unsaid: the status or the fault decided
 	Reason   string // a verdict reason of the contract, such as "status_503"
 	Basis    Basis
 	Executed Executed

@@ -124,7 +124,7 @@ func (a *Alert) fill(d *decoder, path string) {
 	kind.defaults(&full)
 	from, to := reflect.ValueOf(&full).Elem(), reflect.ValueOf(a).Elem()
 	for i := range to.NumField() {
-		name, _ := tagOf(to.Type().Field(i))
+		name := tagOf(to.Type().Field(i))
 		if !d.given(path + "." + name) {
 			to.Field(i).Set(from.Field(i))
 		}
@@ -154,7 +154,7 @@ func (w *Webhook) encode() *yaml.Node { return encodeFull(reflect.ValueOf(w).Ele
 func encodeFull(v reflect.Value, keys ...string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range v.NumField() {
-		if name, _ := tagOf(v.Type().Field(i)); !v.Field(i).IsZero() || slices.Contains(keys, name) {
+		if name := tagOf(v.Type().Field(i)); !v.Field(i).IsZero() || slices.Contains(keys, name) {
 			n.Content = append(n.Content, text(name), encode(v.Field(i)))
 		}
 	}

@@ -122,7 +122,7 @@ func (c *checker) alertMatch(at string, a *Alert) {
 func (c *checker) onlyKeys(at string, a *Alert, where string, keys []string) {
 	check := func(v reflect.Value, prefix string) {
 		for i := range v.NumField() {
-			name, _ := tagOf(v.Type().Field(i))
+			name := tagOf(v.Type().Field(i))
 			if key := prefix + name; !v.Field(i).IsZero() && !slices.Contains(keys, key) {
 				c.fail(at+"."+key, "means nothing with %s", where)
 			}

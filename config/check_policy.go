@@ -15,7 +15,7 @@ import (
 func (c *checker) policies(list Policies) {
 	names := map[string]string{}
 	for i := range list {
-		path := policyPath(&list[i], i)
+		path := list[i].Path(i)
 		if name := list[i].Name; name == "" || len(name) > 64 || !isVisible(name) {
 			c.fail(path+".name", "%q must be 1 to 64 visible characters", shorten(name))
 		}
@@ -24,7 +24,7 @@ func (c *checker) policies(list Policies) {
 	}
 	known := map[string]bool{}
 	for i := len(list) - 1; i >= 0; i-- {
-		p, path := &list[i], policyPath(&list[i], i)
+		p, path := &list[i], list[i].Path(i)
 		own := c.faultsOf(path, p, known)
 		if p.Name == defaultPolicy {
 			maps.Copy(known, own)
@@ -69,8 +69,8 @@ func (c *checker) variants(path string, p *Policy, names map[string]string) {
 	}
 }
 
-// policyPath is where a policy stands in the file, or would stand.
-func policyPath(p *Policy, i int) string {
+// Path is where policy i stands in the file, or would stand.
+func (p *Policy) Path(i int) string {
 	if p.index != builtin {
 		i = p.index
 	}
@@ -155,6 +155,7 @@ func (c *checker) choices(path string, p *Policy) {
 	c.oneOf(path+".safe", p.Safe, "auto", "method", "key", "always", "never")
 	c.oneOf(path+".on_unknown", p.OnUnknown, "manual_review", "retry")
 	c.oneOf(path+".on_open", p.OnOpen, "wait", "fail")
+	c.oneOf(path+".replay", p.Replay, "", "window", "handback", "resign")
 	c.oneOf(path+".dead_letter", p.DeadLetter, "none", "unsafe", "all")
 }
 

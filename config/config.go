@@ -13,8 +13,7 @@ import (
 )
 
 // Config is the whole configuration; config.yaml says what each key does. Its
-// tags name the keys; "later" marks one that is known but not built yet, so that
-// only its default is accepted. Build it with Parse or Default; read only.
+// tags name the keys. Build it with Parse or Default; read only.
 type Config struct {
 	Instance       string          `key:"instance"`
 	Listen         Listen          `key:"listen"`
@@ -30,6 +29,8 @@ type Config struct {
 	EgressDefault  string          `key:"egress_default"` // direct, deny
 	Routes         []Route         `key:"routes"`
 	RetryPolicies  Policies        `key:"retry_policies"`
+	Presets        Presets         `key:"presets"`
+	Credentials    []Credentials   `key:"credentials"`
 	Timezone       string          `key:"timezone"`
 	Retries        Retries         `key:"retries"`
 	RetryLimits    RetryLimits     `key:"retry_limits"`
@@ -130,8 +131,20 @@ type Route struct {
 	Host        string   `key:"host"`
 	Upstreams   []string `key:"upstreams"` // base URLs; h2c://… is HTTP/2 without TLS
 	StripPrefix bool     `key:"strip_prefix"`
-	Preset      string   `key:"preset,later"`
+	Preset      string   `key:"preset"`
 	CrossSite   bool     `key:"cross_site"`
+}
+
+// Presets says where the operator's own are.
+type Presets struct {
+	Dir string `key:"dir"` // empty: none
+}
+
+// Credentials are what signatures and queries of a platform need, for some shops.
+type Credentials struct {
+	Preset Patterns          `key:"preset"`
+	Shop   Patterns          `key:"shop"` // none: every shop, and calls without one
+	Values map[string]Secret `key:"values"`
 }
 
 // Retries is the switch: on, off or observe.
@@ -272,8 +285,8 @@ type Log struct {
 	Format string `key:"format"` // auto, text, json
 }
 
-// defaults are what a route that leaves it out gets.
-func (r *Route) defaults() { r.StripPrefix = true }
+// Defaults is what a route has that says nothing.
+func (r *Route) Defaults() { r.StripPrefix = true }
 
 // Location is the zone of hour ranges.
 func (c *Config) Location() *time.Location { return c.zone }

@@ -89,26 +89,12 @@ func (d *decoder) object(n *yaml.Node, path string, v reflect.Value) {
 // member reads one key of a mapping into its field of struct v. further are keys
 // that are known as well, for the hint where this one is not.
 func (d *decoder) member(key, value *yaml.Node, at string, v reflect.Value, further ...string) {
-	i, later := field(v.Type(), key.Value)
-	switch {
-	case i < 0:
+	i := field(v.Type(), key.Value)
+	if i < 0 {
 		d.fail(key.Line, at, "unknown key%s", suggestion(v.Type(), key.Value, further...))
-	case later:
-		d.later(value, at, v.Field(i))
-	default:
-		d.decode(value, at, v.Field(i))
+		return
 	}
-}
-
-// later accepts a key that is not built yet with its default only.
-func (d *decoder) later(n *yaml.Node, path string, v reflect.Value) {
-	got := reflect.New(v.Type()).Elem()
-	got.Set(v)
-	faults := len(d.problems)
-	d.decode(n, path, got)
-	if len(d.problems) == faults && !reflect.DeepEqual(got.Interface(), v.Interface()) {
-		d.fail(d.lines[path], path, "not in this version; only its default is accepted")
-	}
+	d.decode(value, at, v.Field(i))
 }
 
 // table reads a mapping with free keys over a map; entries merge.
@@ -171,14 +157,10 @@ func (d *decoder) list(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// item reads one entry of a list over its type's defaults. Entries of a list
-// that is not built yet are only counted.
+// item reads one entry of a list over its type's defaults.
 func (d *decoder) item(n *yaml.Node, path string, v reflect.Value) {
-	if v.Kind() == reflect.Interface {
-		return
-	}
-	if own, ok := v.Addr().Interface().(interface{ defaults() }); ok {
-		own.defaults()
+	if own, ok := v.Addr().Interface().(interface{ Defaults() }); ok {
+		own.Defaults()
 	}
 	d.decode(n, path, v)
 }

@@ -67,8 +67,8 @@ var (
 	errProxyUser = errors.New("a % in user or password must be written %25; under user and password they stand as they are")
 )
 
-// defaults are what a rule that leaves it out gets.
-func (e *Egress) defaults() { e.OnFailure = "stay" }
+// Defaults is what a rule has that says nothing.
+func (e *Egress) Defaults() { e.OnFailure = "stay" }
 
 // complete fills in what a pool means when it says no more.
 func (e *Egress) complete() {

@@ -56,7 +56,7 @@ func encode(v reflect.Value) *yaml.Node {
 func encodeStruct(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range v.NumField() {
-		if name, _ := tagOf(v.Type().Field(i)); name != "" {
+		if name := tagOf(v.Type().Field(i)); name != "" {
 			n.Content = append(n.Content, text(name), encode(v.Field(i)))
 		}
 	}

@@ -2,24 +2,20 @@ package config
 
 import (
 	"reflect"
-	"strings"
 )
 
 // field finds the struct field for a key; -1: there is none.
-func field(t reflect.Type, key string) (index int, later bool) {
+func field(t reflect.Type, key string) (index int) {
 	for i := range t.NumField() {
-		if name, later := tagOf(t.Field(i)); name == key && key != "" {
-			return i, later
+		if tagOf(t.Field(i)) == key && key != "" {
+			return i
 		}
 	}
-	return -1, false
+	return -1
 }
 
-// tagOf reads a field's key tag; an empty name: the field is not in the file.
-func tagOf(f reflect.StructField) (name string, later bool) {
-	name, option, _ := strings.Cut(f.Tag.Get("key"), ",")
-	return name, option == "later"
-}
+// tagOf reads a field's key tag; empty: the field is not in the file.
+func tagOf(f reflect.StructField) (name string) { return f.Tag.Get("key") }
 
 // suggestion names the key that was probably meant, of a struct or a further one:
 // in a long one a third of the letters may differ.
@@ -27,7 +23,7 @@ func suggestion(t reflect.Type, key string, further ...string) string {
 	best, least := "", max(2, len(key)/3)+1
 	names := further
 	for i := range t.NumField() {
-		name, _ := tagOf(t.Field(i))
+		name := tagOf(t.Field(i))
 		names = append(names, name)
 	}
 	for _, name := range names {

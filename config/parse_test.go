@@ -377,26 +377,6 @@ func TestNothingIsTheDefault(t *testing.T) {
 	}
 }
 
-// What a later version brings is refused, not ignored; its default is fine.
-func TestLater(t *testing.T) {
-	for _, text := range []string{
-		"routes: [{prefix: /a, upstreams: ['http://a.test'], preset: pdd}]",
-		"retry_policies: [{preset: pdd}]", "retry_policies: [{variants: [{name: a}, {name: b, preset: pdd}]}]",
-		"retry_policies: [{match: {operation: a}}]",
-	} {
-		if got := faults(t, text); !strings.HasPrefix(got, "test.yaml:1: ") || !strings.HasSuffix(got, ": not in this version; only its default is accepted") || strings.Contains(got, "\n") {
-			t.Errorf("Parse(%q) = %q, want one error: not in this version", text, got)
-		}
-	}
-	parse(t, `
-store: {kind: memory, path: ""}
-alerts: []
-history: {keep: 1d, calls: 1}
-slots: {adaptive: false, retry_share: 0.3, backlog_share: 0.1, ramp: 5}
-retry_policies: [{name: default, retry_after_over_cap: park, dead_letter: none, redrive: [], variants: [], preset: ""}, {name: b, dead_letter: all}]
-`)
-}
-
 // Each testdata/bad-<fault>.yaml (or .json) has what Parse says in a .want file.
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad-*.[yj]*")

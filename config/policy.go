@@ -45,10 +45,12 @@ type Policy struct {
 
 	Safe        string   `key:"safe"` // auto, method, key, always, never
 	SafeMethods []string `key:"safe_methods"`
-	OnUnknown   string   `key:"on_unknown"` // manual_review, retry
-	OnOpen      string   `key:"on_open"`    // wait, fail
-	OnPark      int      `key:"on_park"`    // 202, 503
-	Preset      string   `key:"preset,later"`
+	OnUnknown   string   `key:"on_unknown"`   // manual_review, retry
+	OnOpen      string   `key:"on_open"`      // wait, fail
+	OnPark      int      `key:"on_park"`      // 202, 503
+	Preset      string   `key:"preset"`       // empty: that of the host; none
+	BusinessKey bool     `key:"business_key"` // a call without a key gets one made of its order
+	Replay      string   `key:"replay"`       // window, handback, resign; empty: the preset's
 
 	ForwardHeaders    []string        `key:"forward_headers"`
 	FingerprintIgnore []string        `key:"fingerprint_ignore"`
@@ -72,7 +74,7 @@ type Match struct {
 	Host      Patterns `key:"host"`
 	Path      Patterns `key:"path"`
 	Method    Patterns `key:"method"`
-	Operation Patterns `key:"operation,later"`
+	Operation Patterns `key:"operation"`
 	HourRange Hours    `key:"hour_range"`
 }
 
@@ -169,7 +171,7 @@ func (p *Policy) build() *policy.Policy {
 		RetryStatuses: p.RetryStatuses.set(), PermanentStatuses: p.PermanentStatuses.set(), NotNowStatuses: p.NotNowStatuses.set(),
 		HonourRetryAfter: p.HonourRetryAfter, RetryAfterCap: p.RetryAfterCap, RetryAfterOverCap: p.RetryAfterOverCap,
 		Safe: p.Safe, SafeMethods: p.SafeMethods, OnUnknown: p.OnUnknown, OnOpen: p.OnOpen, OnPark: p.OnPark,
-		Preset: p.Preset, ForwardHeaders: p.ForwardHeaders, ForwardHeadersSet: p.forwardHeadersSet,
+		Preset: p.Preset, BusinessKey: p.BusinessKey, Replay: p.Replay, ForwardHeaders: p.ForwardHeaders, ForwardHeadersSet: p.forwardHeadersSet,
 		FingerprintIgnore: p.FingerprintIgnore, DeadLetter: p.DeadLetter, Redrive: p.Redrive, Priority: p.Priority,
 	}
 }

@@ -14,7 +14,7 @@ func (c *Config) CheckReload(next *Config) error {
 	var errs []error
 	was, is := reflect.ValueOf(c).Elem(), reflect.ValueOf(next).Elem()
 	for _, key := range []string{"instance", "listen", "listeners", "store"} {
-		i, _ := field(was.Type(), key)
+		i := field(was.Type(), key)
 		for _, path := range changed(key, was.Field(i), is.Field(i)) {
 			if path != "listen.h2c" { // what is spoken, not where
 				errs = append(errs, restartProblem(next, path))
@@ -46,7 +46,7 @@ func changed(path string, a, b reflect.Value) []string {
 	}
 	var paths []string
 	for i := range a.NumField() {
-		if name, _ := tagOf(a.Type().Field(i)); name != "" {
+		if name := tagOf(a.Type().Field(i)); name != "" {
 			paths = append(paths, changed(path+"."+name, a.Field(i), b.Field(i))...)
 		}
 	}

@@ -67,7 +67,7 @@ func (v *Variant) encode(p *Policy) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{text("name"), text(v.Name), text("weight"), encode(valueOf(&v.Weight))}}
 	own, base := valueOf(&v.Policy), valueOf(p)
 	for i := range own.NumField() {
-		name, _ := tagOf(own.Type().Field(i))
+		name := tagOf(own.Type().Field(i))
 		switch {
 		case name == "" || name == "name" || slices.Contains(shared, name):
 			continue

@@ -27,6 +27,8 @@ type File struct {
 	Data []byte
 	// Stamp changes with every write, also with one that leaves the same content.
 	Stamp time.Time
+	// Beside is a digest of further files that it names; zero: it names none.
+	Beside [sha256.Size]byte
 }
 
 // ReadFile reads the file behind all symlinks. A file that is written to
@@ -45,7 +47,7 @@ func ReadFile(path string) (File, error) {
 	if err != nil {
 		return File{}, fmt.Errorf("config: %w", err)
 	}
-	return File{data, info.ModTime()}, nil
+	return File{Data: data, Stamp: info.ModTime()}, nil
 }
 
 // Watcher keeps what runs in line with a file. Read and Apply are required.
@@ -61,7 +63,7 @@ type Watcher struct {
 	requests chan chan error
 	stopped  chan struct{}
 
-	handled [sha256.Size]byte // sum of the content that Apply saw last
+	handled [sha256.Size]byte // sum of what Apply saw last
 	pending version           // seen by one poll, not yet by a second
 	misses  int               // polls in a row that could not read the file
 }
@@ -72,12 +74,20 @@ type version struct {
 	stamp time.Time
 }
 
-// NewWatcher returns a watcher for a file whose content running is applied.
-func NewWatcher(running []byte, read func() (File, error), apply func([]byte) error) *Watcher {
+// sum is of the content, and of what it names.
+func (f *File) sum() [sha256.Size]byte {
+	h := sha256.New()
+	_, _ = h.Write(f.Beside[:]) // a hash never fails
+	_, _ = h.Write(f.Data)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// NewWatcher returns a watcher for a file that is applied as running is.
+func NewWatcher(running File, read func() (File, error), apply func([]byte) error) *Watcher {
 	return &Watcher{
 		Read: read, Apply: apply,
 		requests: make(chan chan error), stopped: make(chan struct{}),
-		handled: sha256.Sum256(running),
+		handled: running.sum(),
 	}
 }
 
@@ -121,7 +131,7 @@ func (w *Watcher) poll() {
 		return
 	}
 	w.misses = 0
-	seen := version{sha256.Sum256(file.Data), file.Stamp}
+	seen := version{file.sum(), file.Stamp}
 	switch {
 	case seen.sum == w.handled:
 		w.pending = version{}
@@ -153,7 +163,7 @@ func (w *Watcher) reload() error {
 
 // apply hands the content on and remembers it, whatever comes of it.
 func (w *Watcher) apply(file File) error {
-	w.handled = sha256.Sum256(file.Data)
+	w.handled = file.sum()
 	w.pending = version{}
 	err := ErrEmpty
 	if len(bytes.TrimSpace(file.Data)) > 0 {

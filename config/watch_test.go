@@ -32,7 +32,7 @@ type fake struct {
 // starts with "bad" is refused.
 func start(t *testing.T, content string) *fake {
 	f := &fake{data: content}
-	f.Watcher = NewWatcher([]byte(content), f.read, f.apply)
+	f.Watcher = NewWatcher(File{Data: []byte(content)}, f.read, f.apply)
 	f.Report = f.report
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -49,7 +49,7 @@ func start(t *testing.T, content string) *fake {
 func (f *fake) read() (File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return File{[]byte(f.data), f.stamp}, f.missing
+	return File{Data: []byte(f.data), Stamp: f.stamp}, f.missing
 }
 
 func (f *fake) report(err error) {
@@ -266,7 +266,7 @@ func TestReload(t *testing.T) {
 
 func TestReloadGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := NewWatcher(nil, nil, nil) // Run was never called
+		w := NewWatcher(File{Data: nil}, nil, nil) // Run was never called
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := w.Reload(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -302,7 +302,7 @@ func TestCase_CF_03_ConfigMapSwapsAreNoticed(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		f.Watcher = NewWatcher([]byte("n: 0"), func() (File, error) { return ReadFile(path) }, f.apply)
+		f.Watcher = NewWatcher(File{Data: []byte("n: 0")}, func() (File, error) { return ReadFile(path) }, f.apply)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = f.Run(ctx) }()

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"slices"
 	"strings"
 )
 
@@ -18,8 +19,10 @@ type Subject struct {
 	ContentType string // decides how Ignore applies to the body; not part of the print
 	// Ignore are the names left out (fingerprint_ignore): query parameters, form
 	// fields of an application/x-www-form-urlencoded body, top-level members of
-	// a JSON body. In NoTenant nothing is left out.
+	// a JSON body. In NoTenant they are not left out.
 	Ignore []string
+	// Volatile are left out as well, in every tenant: they change with each sending.
+	Volatile []string
 }
 
 // Print computes a fingerprint. It is an io.Writer for the body, which is never
@@ -51,6 +54,9 @@ func NewPrint(s Subject) *Print {
 	p := &Print{whole: sha256.New()}
 	if s.Tenant == NoTenant {
 		s.Ignore = nil
+	}
+	if len(s.Volatile) > 0 {
+		s.Ignore = slices.Concat(s.Ignore, s.Volatile)
 	}
 	p.head = make([]byte, 0, 128+len(s.Host)+len(s.Target))
 	p.head = append(p.head, "fingerprint 1\n"...)

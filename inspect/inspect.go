@@ -11,34 +11,92 @@ import (
 	"io"
 	"strings"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+
 	"retryproxy/message"
 )
+
+// mostCodings bounds how many are undone: more than one is rare, more than a few is an attack.
+const mostCodings = 3
+
+// windowMost bounds the memory of one zstd decoder: RFC 9659 asks for 8 MiB in HTTP.
+const windowMost = 8 << 20
 
 // Plain gives the start of a body as its sender meant it, at most limit bytes
 // of it. head may be cut anywhere; what can be decoded of it is decoded. nil: the
 // content coding is one that we cannot read.
 func Plain(fields message.Fields, head []byte, limit int) []byte {
-	coding := strings.ToLower(strings.TrimSpace(fields.Get("Content-Encoding")))
-	switch coding {
-	case "", "identity":
-		return head[:min(len(head), limit)]
-	case "gzip", "x-gzip":
-		r, err := gzip.NewReader(bytes.NewReader(head))
-		if err != nil {
-			return nil
-		}
-		return decoded(r, limit)
-	case "deflate": // zlib by RFC 9110 section 8.4.1.2; some send it bare
-		if r, err := zlib.NewReader(bytes.NewReader(head)); err == nil {
-			return decoded(r, limit)
-		}
-		return decoded(flate.NewReader(bytes.NewReader(head)), limit)
-	}
-	return nil
+	plain, _ := decode(fields, head, limit)
+	return plain
 }
 
-// decoded reads what there is; an error only says that head was cut.
-func decoded(r io.Reader, limit int) []byte {
-	out, _ := io.ReadAll(io.LimitReader(r, int64(limit)))
-	return out
+// decode is Plain, and says whether all of head was decoded, to its very end.
+func decode(fields message.Fields, head []byte, limit int) (plain []byte, whole bool) {
+	codings := codingsOf(fields)
+	if len(codings) == 0 {
+		return head[:min(len(head), limit)], len(head) <= limit
+	}
+	if len(codings) > mostCodings {
+		return nil, false
+	}
+	var r io.Reader = bytes.NewReader(head)
+	for i := len(codings) - 1; i >= 0; i-- { // the last one was applied last (RFC 9110 section 8.4)
+		next, closer := decoder(codings[i], r)
+		if next == nil {
+			return nil, false
+		}
+		if closer != nil {
+			defer closer()
+		}
+		r = next
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if len(plain) > limit {
+		return plain[:limit], false
+	}
+	return plain, err == nil
+}
+
+// codingsOf are the content codings in the order in which they were applied.
+func codingsOf(fields message.Fields) (list []string) {
+	for i := range fields {
+		if !strings.EqualFold(fields[i].Name, "Content-Encoding") {
+			continue
+		}
+		for part := range strings.SplitSeq(fields[i].Value, ",") {
+			part = strings.ToLower(strings.TrimSpace(part))
+			if part != "" && part != "identity" {
+				list = append(list, part)
+			}
+		}
+	}
+	return list
+}
+
+// decoder undoes one coding; nil: it cannot be.
+func decoder(coding string, r io.Reader) (plain io.Reader, closer func()) {
+	switch coding {
+	case "gzip", "x-gzip":
+		if z, err := gzip.NewReader(r); err == nil {
+			return z, nil
+		}
+	case "deflate": // zlib by RFC 9110 section 8.4.1.2; some send it bare
+		head, _ := io.ReadAll(io.LimitReader(r, 2))
+		r = io.MultiReader(bytes.NewReader(head), r)
+		if len(head) == 2 && head[0]&0x0f == 8 && (uint16(head[0])<<8|uint16(head[1]))%31 == 0 {
+			if z, err := zlib.NewReader(r); err == nil {
+				return z, nil
+			}
+			return nil, nil
+		}
+		return flate.NewReader(r), nil
+	case "br":
+		return brotli.NewReader(r), nil
+	case "zstd":
+		if z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowMost)); err == nil {
+			return z, z.Close
+		}
+	}
+	return nil, nil
 }

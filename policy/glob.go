@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"retryproxy/internal/glob"
+)
 
 // Hosts is a compiled list of host patterns, as in upgrade_to_https or
 // destinations.deny. A pattern is a name, or a name and a port; * stands for any
@@ -39,7 +43,7 @@ func (h Hosts) Match(host string) bool {
 		if h.patterns[i].port {
 			text = host
 		}
-		if glob(h.patterns[i].text, text, true) {
+		if glob.Match(h.patterns[i].text, text, true) {
 			return true
 		}
 	}
@@ -66,39 +70,4 @@ func bare(name string) string {
 		return name[1 : len(name)-1]
 	}
 	return strings.TrimSuffix(name, ".")
-}
-
-// glob matches text against a pattern in which * stands for any run of
-// characters. With fold the pattern is lower case and the case of text does not
-// count. It goes back to the last * only, so its cost is at most
-// len(pattern)·len(text).
-func glob(pattern, text string, fold bool) bool {
-	p, star, mark := 0, -1, 0
-	for t := 0; t < len(text); {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, t
-			p++
-		case p < len(pattern) && same(pattern[p], text[t], fold):
-			p++
-			t++
-		case star >= 0:
-			mark++
-			p, t = star+1, mark
-		default:
-			return false
-		}
-	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
-}
-
-// same compares two bytes, with fold a lower-case one and one of any case.
-func same(p, t byte, fold bool) bool {
-	if fold && t >= 'A' && t <= 'Z' {
-		t |= 0x20
-	}
-	return p == t
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"retryproxy/internal/glob"
 )
 
 // Errors of NewMatcher and NewSet; they are wrapped with what is wrong.
@@ -86,7 +88,7 @@ func anyOf(patterns []string, value string, fold bool) bool {
 		return false
 	}
 	for _, p := range patterns {
-		if glob(p, value, fold) {
+		if glob.Match(p, value, fold) {
 			return true
 		}
 	}

@@ -31,10 +31,12 @@ type Policy struct {
 	RetryAfterOverCap string // cap, stop, park
 	Safe              string // auto, method, key, always, never
 	SafeMethods       []string
-	OnUnknown         string // manual_review, retry
-	OnOpen            string // wait, fail
-	OnPark            int    // 202 or 503
-	Preset            string
+	OnUnknown         string   // manual_review, retry
+	OnOpen            string   // wait, fail
+	OnPark            int      // 202 or 503
+	Preset            string   // of the platform; empty: that of the host; "none"
+	BusinessKey       bool     // a call without a key gets one made of its order
+	Replay            string   // of a signed request: window, handback, resign; empty: as the preset says
 	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type
 	ForwardHeadersSet bool     // named by the operator, so the platform table does not override it
 	FingerprintIgnore []string

@@ -15,27 +15,45 @@ const (
 	HeaderTaskType   = "task_type"
 )
 
-// Rules are what judging an attempt of a call needs. keyed says that the call
-// has a key, keyHonoured what KeyHonoured said about its host.
-func (p *Policy) Rules(method string, keyed, keyHonoured bool) classify.Rules {
+// Nature is what a preset knows of a call: whether it changes something.
+type Nature uint8
+
+// Natures of a call.
+const (
+	NatureUnknown Nature = iota // the method tells
+	NatureReads                 // it changes nothing
+	NatureRepeats               // made twice it changes no more than made once
+	NatureWrites                // it does change something, whatever its method
+)
+
+// Writes says whether the call is not known to change nothing.
+func (n Nature) Writes() bool { return n != NatureReads }
+
+// Rules are what judging an attempt of a call needs. nature is what a preset knows of
+// it; honoured says that it is keyed, and that the key makes a repeat safe.
+func (p *Policy) Rules(method string, nature Nature, honoured bool) classify.Rules {
 	return classify.Rules{
 		Retry:     p.RetryStatuses,
 		Permanent: p.PermanentStatuses,
 		NotNow:    p.NotNowStatuses,
 		OnUnknown: p.OnUnknown,
-		Safe:      p.basis(method, keyed && keyHonoured),
+		Safe:      p.basis(method, nature, honoured),
 	}
 }
 
 // basis says why repeating is safe before the outcome is known; empty: it is not.
-func (p *Policy) basis(method string, key bool) classify.Basis {
+func (p *Policy) basis(method string, nature Nature, key bool) classify.Basis {
 	switch p.Safe {
 	case "always":
 		return classify.BasisRule
 	case "never":
 		return ""
 	}
-	if p.Safe != "key" && slices.Contains(p.SafeMethods, method) {
+	switch {
+	case p.Safe == "key" || nature == NatureWrites: // a get that writes is a write
+	case nature == NatureReads || nature == NatureRepeats:
+		return classify.BasisRule
+	case slices.Contains(p.SafeMethods, method):
 		return classify.BasisMethod
 	}
 	if p.Safe != "method" && key {

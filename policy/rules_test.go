@@ -8,28 +8,39 @@ import (
 
 func TestSafeBasis(t *testing.T) {
 	methods := []string{"GET", "PUT"}
+	const unknown, reads, repeats, writes = NatureUnknown, NatureReads, NatureRepeats, NatureWrites
 	for _, c := range []struct {
-		safe, method      string
-		keyed, keyReaches bool
-		want              classify.Basis
+		safe, method string
+		nature       Nature
+		honoured     bool
+		want         classify.Basis
 	}{
-		{"auto", "GET", false, false, classify.BasisMethod},
-		{"auto", "GET", true, true, classify.BasisMethod},
-		{"auto", "POST", false, true, ""},
-		{"auto", "POST", true, true, classify.BasisKey},
-		{"auto", "POST", true, false, ""},
-		{"auto", "get", false, false, ""}, // methods are case-sensitive, RFC 9110 section 9.1
-		{"method", "PUT", false, false, classify.BasisMethod},
-		{"method", "POST", true, true, ""},
-		{"key", "GET", false, true, ""},
-		{"key", "GET", true, true, classify.BasisKey},
-		{"key", "POST", true, false, ""},
-		{"always", "POST", false, false, classify.BasisRule},
-		{"never", "GET", true, true, ""},
+		{"auto", "GET", unknown, false, classify.BasisMethod},
+		{"auto", "GET", unknown, true, classify.BasisMethod},
+		{"auto", "POST", unknown, false, ""},
+		{"auto", "POST", unknown, true, classify.BasisKey},
+		{"auto", "get", unknown, false, ""}, // methods are case-sensitive, RFC 9110 section 9.1
+		{"method", "PUT", unknown, false, classify.BasisMethod},
+		{"method", "POST", unknown, true, ""},
+		{"key", "GET", unknown, false, ""},
+		{"key", "GET", unknown, true, classify.BasisKey},
+		{"key", "POST", unknown, false, ""},
+		{"always", "POST", unknown, false, classify.BasisRule},
+		{"never", "GET", unknown, true, ""},
+		// What a preset knows: a get that writes is a write, a POST may read.
+		{"auto", "GET", writes, false, ""},
+		{"auto", "GET", writes, true, classify.BasisKey},
+		{"auto", "POST", reads, false, classify.BasisRule},
+		{"auto", "POST", repeats, false, classify.BasisRule},
+		{"method", "POST", reads, false, classify.BasisRule},
+		{"method", "PUT", writes, true, ""},
+		{"key", "POST", reads, false, ""},
+		{"never", "POST", reads, true, ""},
+		{"always", "POST", writes, false, classify.BasisRule},
 	} {
 		p := &Policy{Safe: c.safe, SafeMethods: methods}
-		if got := p.Rules(c.method, c.keyed, c.keyReaches).Safe; got != c.want {
-			t.Errorf("safe %s: Rules(%s, keyed %v, honoured %v).Safe = %q, want %q", c.safe, c.method, c.keyed, c.keyReaches, got, c.want)
+		if got := p.Rules(c.method, c.nature, c.honoured).Safe; got != c.want {
+			t.Errorf("safe %s: Rules(%s, %d, honoured %v).Safe = %q, want %q", c.safe, c.method, c.nature, c.honoured, got, c.want)
 		}
 	}
 }
@@ -39,7 +50,7 @@ func TestRulesTakeTheStatusSets(t *testing.T) {
 	p.RetryStatuses.Add(503)
 	p.PermanentStatuses.Add(501)
 	p.NotNowStatuses.Add(429)
-	r := p.Rules("GET", false, false)
+	r := p.Rules("GET", NatureUnknown, false)
 	if !r.Retry.Has(503) || !r.Permanent.Has(501) || !r.NotNow.Has(429) || r.OnUnknown != "retry" {
 		t.Errorf("Rules = %+v, want the policy's statuses and on_unknown", r)
 	}
@@ -80,7 +91,7 @@ func TestForwarding(t *testing.T) {
 func TestForwardsNothing(t *testing.T) {
 	p := &Policy{Safe: "auto", SafeMethods: []string{"GET"}, ForwardHeaders: []string{}, ForwardHeadersSet: true}
 	const host = "erp.example.com:443"
-	if p.KeyHonoured(host) || p.Rules("POST", true, p.KeyHonoured(host)).Safe != "" {
+	if p.KeyHonoured(host) || p.Rules("POST", NatureUnknown, p.KeyHonoured(host)).Safe != "" {
 		t.Error("with forward_headers: [] a repeat is safe by a key that does not go there")
 	}
 }
@@ -132,7 +143,7 @@ func TestPlatform(t *testing.T) {
 func TestRulesAllocateNothing(t *testing.T) {
 	p := &Policy{Safe: "auto", SafeMethods: []string{"GET"}, ForwardHeaders: []string{HeaderKey}}
 	var got classify.Rules
-	n := testing.AllocsPerRun(100, func() { got = p.Rules("POST", true, p.KeyHonoured("erp.example.com:443")) })
+	n := testing.AllocsPerRun(100, func() { got = p.Rules("POST", NatureUnknown, p.KeyHonoured("erp.example.com:443")) })
 	if n != 0 || got.Safe != classify.BasisKey {
 		t.Errorf("Rules allocates %v times (safe %q), want 0 (key)", n, got.Safe)
 	}

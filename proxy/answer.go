@@ -29,7 +29,10 @@ type deadlined interface{ SetReadDeadline(time.Time) error }
 // same: the client is better served by a clear 502, and JSON may say failure.
 func (x *exchange) hold(t *tried) {
 	r := t.Response
-	limit := x.set.Body.Hold
+	limit, most := x.set.Body.Hold, holdFor
+	if x.preset != nil && (isText(r.Fields) || r.Length < 0) {
+		limit, most = x.set.Body.Inspect, x.policy.PerTryTimeout // its verdict stands in it
+	}
 	switch {
 	case !x.holds(r):
 		return
@@ -38,11 +41,11 @@ func (x *exchange) hold(t *tried) {
 		return
 	}
 	d, timed := r.Body.(deadlined)
-	if !timed && !x.fitsHold(r) {
+	if !timed && !x.fitsHold(r) && x.preset == nil {
 		return
 	}
 	if timed {
-		t.failed = d.SetReadDeadline(x.within(holdFor))
+		t.failed = d.SetReadDeadline(x.within(most))
 	}
 	t.read(limit)
 	if timed && t.failed == nil {
@@ -62,7 +65,11 @@ func (x *exchange) within(d time.Duration) time.Time {
 // holds says whether an answer is one to be held.
 func (x *exchange) holds(r *message.Response) bool {
 	switch {
-	case x.set.Body.Hold <= 0 || r.Status < 200 || r.Upgrade != nil || eventStream(r.Fields):
+	case r.Status < 200 || r.Upgrade != nil || eventStream(r.Fields):
+		return false
+	case x.preset != nil:
+		return true
+	case x.set.Body.Hold <= 0:
 		return false
 	case r.Length == 0 || x.safe != "" && x.left() > 0 || mayTell(r.Status):
 		return true
@@ -115,6 +122,12 @@ func eventStream(f message.Fields) bool {
 func isJSON(f message.Fields) bool {
 	ct, _, _ := strings.Cut(f.Get("Content-Type"), ";")
 	return strings.Contains(strings.ToLower(ct), "json")
+}
+
+// isText says whether the content may be one that says what became of the call.
+func isText(f message.Fields) bool {
+	kind, _, _ := strings.Cut(strings.ToLower(f.Get("Content-Type")), ";")
+	return kind == "" || textual(kind)
 }
 
 func hasPrefixFold(s, prefix string) bool {
@@ -186,6 +199,12 @@ func (x *exchange) conclude(t *tried, d Decision) {
 		x.leaveIt()
 	case t != nil && t.conn != nil:
 		x.splice(t.conn)
+	case x.handsBack(d.Reason) && (t == nil || t.verdict.Kind != classify.SignatureRefused):
+		if t != nil && t.Response != nil && t.failed == nil {
+			_ = t.Response.Body.Close()
+		}
+		x.release()
+		x.answerOwn(x.failure(d))
 	case t != nil && t.Response != nil && t.failed == nil:
 		x.pass(t)
 	case x.usable():

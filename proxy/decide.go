@@ -58,7 +58,8 @@ type Facts struct {
 	Limited    string    // why that start is refused: retry_limited, breaker_open, no_slot; empty: it is not
 	Dimension  string    // of Limited by retry_limited: the bucket that is empty
 
-	Park time.Duration // how long the call may be parked; 0: not at all
+	Fresh time.Time     // until when the platform takes the request; zero: it does not matter
+	Park  time.Duration // how long the call may be parked; 0: not at all
 }
 
 // Decide is the retry rule: a pure function of what happened so far. The order
@@ -69,6 +70,8 @@ func Decide(f *Facts) Decision {
 		return Decision{Do: Deliver, Reason: "ok"}
 	case f.Verdict.Reason == "cancelled" || f.Verdict.Reason == "body_failed":
 		return stop("client_gone")
+	case stopsAll(f.Verdict.Kind) != "" && f.Verdict.Class != classify.Transient:
+		return f.parkHalted()
 	case f.Verdict.Class == classify.Unknown:
 		return stop("manual_review")
 	case f.Verdict.Class == classify.Permanent:
@@ -83,11 +86,38 @@ func Decide(f *Facts) Decision {
 	return f.plan()
 }
 
+// stopsAll is the stop reason of what a platform says about more than one call; empty:
+// it is about this one.
+func stopsAll(k classify.Kind) string {
+	switch k {
+	case classify.RiskControl:
+		return "risk_control"
+	case classify.QuotaExhausted:
+		return "quota_exhausted"
+	case classify.AuthExpired:
+		return "auth_expired"
+	case classify.SignatureRefused:
+		return reasonSignature
+	}
+	return ""
+}
+
+// parkHalted ends a call for such a reason, or lets it wait for the reset of a quota.
+func (f *Facts) parkHalted() Decision {
+	d := stopAt(stopsAll(f.Verdict.Kind), f.Now.Add(f.Verdict.RetryAfter), f.Verdict.RetryAfter > 0)
+	if f.Gone || !f.Replayable {
+		return d
+	}
+	return f.park(d)
+}
+
 // plan finds the time of the next attempt and what stands in its way.
 func (f *Facts) plan() Decision {
 	wait, cause, long := f.wait()
 	at := f.Now.Add(wait)
 	switch {
+	case f.tooOldAt(later(at, f.StartsAt)) && !long:
+		return stopAt(reasonSignature, at, true)
 	case long || cause == causeRetryAfter && at.After(f.End):
 		return f.park(stopAt("retry_after_too_long", f.Now.Add(f.Verdict.RetryAfter), true))
 	case f.Limited != "":
@@ -114,8 +144,11 @@ func (f *Facts) park(d Decision) Decision {
 	if f.Switch != "on" {
 		return d
 	}
-	return parkOr(d, f.Policy, f.Park, f.Now)
+	return parkedTooLong(parkOr(d, f.Policy, f.Park, f.Now), f.Fresh)
 }
+
+// tooOldAt says whether the platform would refuse the signature then.
+func (f *Facts) tooOldAt(at time.Time) bool { return !f.Fresh.IsZero() && at.After(f.Fresh) }
 
 // parkOr parks what would stop for a reason that passes at a known time: a long
 // Retry-After where the policy says so, an empty bucket, an open breaker (unless
@@ -128,7 +161,7 @@ func parkOr(d Decision, p *policy.Policy, limit time.Duration, now time.Time) De
 		passes = p.RetryAfterOverCap == "park"
 	case "breaker_open":
 		passes = p.OnOpen != "fail"
-	case "retry_limited", "shop_breaker_open", "shutting_down":
+	case "retry_limited", "shop_breaker_open", "shutting_down", "quota_exhausted":
 		passes = true
 	}
 	if passes && limit > 0 && !d.At.IsZero() && d.At.Before(now.Add(limit)) {
@@ -186,7 +219,7 @@ func BreakerResult(v *classify.Verdict, s *Span) breaker.Result {
 // BlamesShop says whether a call that failed for good, at last by this verdict and
 // status, speaks of its shop: not a bad request of one call, and not a throttle.
 func BlamesShop(v *classify.Verdict, status int) bool {
-	return v.HostFault || status == 401 || status == 403
+	return v.HostFault || status == 401 || status == 403 || v.Kind == classify.AuthExpired || v.Kind == classify.RiskControl
 }
 
 // Causes of a wait, as shown to operators.

@@ -53,7 +53,7 @@ func (x *exchange) keptRequest() (*idempotency.Request, error) {
 }
 
 // honoursKey says that the key of a keyed call goes to upstreams that may use it.
-func (x *exchange) honoursKey() bool { return x.keyed() && x.everywhere(x.policy.KeyHonoured) }
+func (x *exchange) honoursKey() bool { return x.keyed() && x.everywhere(x.keyHonoured) }
 
 // place is the hop as it is kept.
 func (h *hop) place() idempotency.Place {
@@ -185,6 +185,7 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 		x.cannotGoOn(r)
 		return
 	}
+	x.recogniseAgain()
 	x.unheard = !q.Honoured
 	x.prepare()
 	x.end = rec.Deadline

@@ -16,6 +16,7 @@ import (
 	"retryproxy/limiter"
 	"retryproxy/message"
 	"retryproxy/policy"
+	"retryproxy/presets"
 	"retryproxy/upstream"
 )
 
@@ -31,22 +32,27 @@ type exchange struct {
 	accepted net.Conn // CONNECT: the client's side, when it was answered before the dial
 
 	// Who and where, settled at the door.
-	mode       string
-	user       access.User
-	userLabels attempt.Labels
-	login      bool // Authorization held the credentials for us: it goes no further
-	labels     attempt.Labels
-	hops       []hop
-	one        [1]hop // room for the usual single hop
-	hop        int    // index of the one in use
-	attrs      policy.Attrs
-	policy     *policy.Policy
-	sends      forwards // which headers of ours go upstream
-	honoured   bool     // the key goes upstream, to a host that may use it
-	unheard    bool     // an attempt before a restart went where the key may not be honoured
-	count      int      // X-Retry-Count of the client
-	key        string
-	keyless    bool // the key was made here: it never goes upstream and makes nothing safe
+	mode        string
+	user        access.User
+	userLabels  attempt.Labels
+	login       bool // Authorization held the credentials for us: it goes no further
+	labels      attempt.Labels
+	hops        []hop
+	one         [1]hop // room for the usual single hop
+	hop         int    // index of the one in use
+	attrs       policy.Attrs
+	policy      *policy.Policy
+	preset      *presets.Preset // of the platform; nil: none
+	known       presets.Facts   // what it knows of the request
+	signature   signature
+	routePreset string   // the one that the route names
+	sends       forwards // which headers of ours go upstream
+	honoured    bool     // the key goes upstream, to a host that may use it
+	unheard     bool     // an attempt before a restart went where the key may not be honoured
+	count       int      // X-Retry-Count of the client
+	key         string
+	derived     bool // the key was made of the order: it never goes upstream
+	keyless     bool // the key was made here: it never goes upstream and makes nothing safe
 
 	// The request as it goes upstream.
 	out  message.Fields
@@ -84,6 +90,8 @@ type exchange struct {
 	cause   string         // of that wait
 	atGate  time.Duration
 	grant   limiter.Grant
+	place   limiter.Place    // among the calls that the platform takes, for the next attempt
+	placeAt time.Time        // when that is; zero: it has none
 	permit  breaker.ExitPass // of the exit, for the attempt in flight
 	// While the call waits for its exit: what tells that it recovered, and the
 	// date until when it would wait otherwise.
@@ -124,6 +132,9 @@ func (p *Proxy) Serve(call *inbound.Call) {
 	x.begun = time.Now()
 	x.away += x.begun.Sub(x.started) // the client's own time
 	x.index()
+	if r == nil {
+		r = x.recognise()
+	}
 	if r != nil {
 		x.refuse(r)
 		return
@@ -178,11 +189,12 @@ func (x *exchange) runOn() {
 //go:noinline
 func (x *exchange) turnedAway() {
 	d, now := refusedTurn(&x.turn), time.Now()
+	x.giveUpPlace(now)
 	limit := x.parkFor(now)
 	if d.Reason == "shutting_down" && limit > 0 {
 		d.At = later(x.next.At, now)
 	}
-	d = parkOr(d, x.policy, limit, now)
+	d = parkedTooLong(parkOr(d, x.policy, limit, now), x.freshUntil())
 	if x.shed && d.Do == Stop && x.p.Hooks.Shed != nil {
 		x.p.Hooks.Shed(d.Reason)
 	}
@@ -191,6 +203,12 @@ func (x *exchange) turnedAway() {
 
 // round makes one attempt and acts on what the rule says of it.
 func (x *exchange) round() {
+	if d, yes := x.tooOld(time.Now()); yes {
+		x.giveBack(time.Now())
+		x.conclude(nil, d)
+		x.next = d
+		return
+	}
 	if !x.setsOut() {
 		x.giveBack(time.Now())
 		x.next = stop("store_unavailable")
@@ -213,10 +231,10 @@ func (x *exchange) round() {
 func (x *exchange) prepare() {
 	x.keepExit()
 	x.sends = x.forwarded()
-	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.policy.KeyHonoured)
+	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.keyHonoured)
 	x.out = x.outgoing()
 	x.end = x.begun.Add(x.deadline())
-	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
+	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
 	x.safe = rules.Safe
 	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
@@ -270,7 +288,7 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 	}
 	x.chooseHop(now)
 	c := x.claimOf(x.next)
-	if !x.planExit(&c, now) {
+	if !x.planRate(&c, now) || !x.planExit(&c, now) {
 		return nil
 	}
 	var ticket *limiter.Ticket
@@ -351,14 +369,16 @@ type tried struct {
 	upstream.Result
 	conn    net.Conn // CONNECT: the dialled connection
 	verdict classify.Verdict
-	head    []byte // first part of the body, read before the header goes out
-	whole   bool   // head is the whole body
-	failed  error  // reading the body failed while it was held
+	said    classify.Said // by the platform
+	head    []byte        // first part of the body, read before the header goes out
+	whole   bool          // head is the whole body
+	failed  error         // reading the body failed while it was held
 }
 
 // try makes one attempt, judges it, and books it.
 func (x *exchange) try() *tried {
 	x.grant = x.turn.Grant
+	x.place, x.placeAt = limiter.Place{}, time.Time{} // it is used
 	began := time.Now()
 	t := &tried{}
 	x.send(t)
@@ -381,8 +401,9 @@ func (x *exchange) send(t *tried) {
 	}
 	req := message.Request{
 		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
-		Version: "1.1", Fields: x.counted(x.number()), Body: x.body.message(),
+		Version: "1.1", Fields: x.renewed(x.counted(x.number())), Body: x.body.message(),
 	}
+	x.sign(&req)
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
 		Request: &req, Target: h.target,
 		ConnectTimeout: x.policy.ConnectTimeout, HeaderTimeout: x.policy.PerTryTimeout,
@@ -417,6 +438,15 @@ func (x *exchange) interim() func(int, message.Fields) {
 // left is how many retries this run may still make.
 func (x *exchange) left() int { return x.retries - len(x.past) }
 
+// leftAfter is how many retries are left after the attempt that was just made: what costs
+// scarce quota is not sent again by itself.
+func (x *exchange) leftAfter(v *classify.Verdict) int {
+	if x.known.Scarce && v.Basis != classify.BasisNotSent {
+		return 0
+	}
+	return x.left() + 1
+}
+
 // status is that of the answer, 0 when none came. A dial that stands for a
 // CONNECT is answered with 200.
 func (t *tried) status() int {
@@ -436,17 +466,23 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	if r := t.Response; r != nil {
 		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
 		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
-		o.Suspect = x.suspicious(r.Fields, t.head)
+		if t.said = x.hear(t); t.said.Kind == classify.Unsaid {
+			o.Suspect = x.suspicious(r.Fields, t.head)
+		}
+		o.Said = t.said
 		if t.failed != nil {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
 	}
-	rules := x.policy.Rules(x.call.Request.Method, x.keyed(), x.honoured)
+	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
+	if x.signsAgain(&v) {
+		v.Class, v.Basis = classify.Transient, classify.BasisRefused
+	}
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
 	if t.Response != nil && v.Class != classify.Success {
-		v.RetryAfter = x.retryAfter(t.Response)
+		v.RetryAfter = max(x.retryAfter(t.Response), t.said.Wait)
 	}
 	return v
 }
@@ -461,7 +497,17 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 	a.Status = t.status()
 	if t.Response != nil {
-		a.UpstreamID = upstreamID(t.Response.Fields)
+		a.UpstreamID = orElse(upstreamID(t.Response.Fields), t.said.RequestID)
+		a.Detail = orElse(worded(&t.said), a.Detail)
+	}
+	if t.verdict.Kind == classify.SignatureRefused {
+		x.signature.again = true
+	}
+	if x.preset != nil && t.Response != nil {
+		x.p.skews.note(x.preset.Name, t.Response.Fields.Get("Date"), now)
+	}
+	if t.verdict.Kind == classify.NewCode {
+		x.noteNew(&t.said)
 	}
 	if a.Status == 0 && t.Outcome.Phase < classify.PhaseSent {
 		x.unsent++
@@ -497,8 +543,8 @@ func (x *exchange) decide(t *tried) Decision {
 func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
-		Retries: x.earlier + len(x.past) - 1, Left: x.left() + 1, Now: now, End: x.end, Dice: dice,
-		Park: x.parkFor(now),
+		Retries: x.earlier + len(x.past) - 1, Left: x.leftAfter(&t.verdict), Now: now, End: x.end, Dice: dice,
+		Park: x.parkFor(now), Fresh: x.freshUntil(),
 	}
 }
 
@@ -510,7 +556,7 @@ func (x *exchange) lookAround(f *Facts) {
 	f.Switch = x.p.Retries().Value(&x.attrs, f.Now)
 	f.Draining = x.p.drained.Load()
 	f.Healthy = x.p.Limiter.Healthy(host, f.Now)
-	if x.past.Last().Status == 429 && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
+	if (x.past.Last().Status == 429 || f.Verdict.Kind == classify.Throttled) && f.Verdict.RetryAfter > 0 && x.labels.Shop != "" && x.policy.HonourRetryAfter {
 		x.p.Limiter.Pause(host, x.labels.Shop, f.Now.Add(min(f.Verdict.RetryAfter, x.policy.RetryAfterCap)), f.Now)
 	}
 }

@@ -238,6 +238,7 @@ func (r *ExplainRequest) host() string {
 
 // explain goes through the door and writes down what it finds.
 func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
+	now := x.started
 	r := x.enter()
 	if r != nil && r.reason == "auth_required" {
 		e.refused(x, r) // what follows does not depend on who calls
@@ -257,6 +258,9 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 	if r != nil {
 		e.refused(x, r)
 		return
+	}
+	if x.learn(req.Body) && x.attrs.Operation != "" {
+		x.policy = x.set.Policies.Match(&x.attrs, now)
 	}
 	x.prepare()
 	x.lasting = x.lasts()
@@ -471,7 +475,7 @@ func (e *Explanation) key(x *exchange) {
 		e.KeyWhy = "none was sent (" + strings.Join(x.set.Headers.Keys, ", ") + ")"
 	case e.KeyHonoured:
 		e.KeyWhy = "it goes upstream, and a repeat of this call here is answered from its record"
-	case !x.sends.key && policy.Platform(host):
+	case !x.sends.key && (x.preset != nil || policy.Platform(host)):
 		e.KeyWhy = host + " is a known platform, which gets none of our headers; a repeat of this call here is still answered from its record"
 	case !x.sends.key:
 		e.KeyWhy = "it does not go upstream (forward_headers); a repeat of this call here is still answered from its record"

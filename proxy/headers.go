@@ -22,7 +22,7 @@ const (
 	hStatus   = "Proxy-Status"
 )
 
-var ours = []string{hCallID, hCount, hReason, hExecuted, hAdvice, hReplayed, hCache}
+var ours = []string{hCallID, hCount, hReason, hExecuted, hAdvice, hAction, hReplayed, hCache}
 
 // outgoing are the fields of every attempt of a call, without X-Retry-Count:
 // hop-by-hop fields and our own labels gone, everything else as it came.
@@ -76,12 +76,12 @@ type forwards struct{ key, count, shop, tier, task, via bool }
 // unless the operator named them.
 func (x *exchange) forwarded() forwards {
 	goes := func(what string) bool {
-		return x.everywhere(func(host string) bool { return x.policy.ForwardsTo(host, what) })
+		return x.everywhere(func(host string) bool { return x.forwardsTo(host, what) })
 	}
 	return forwards{
 		key: goes(policy.HeaderKey), count: goes(policy.HeaderRetryCount), shop: goes(policy.HeaderShop),
 		tier: goes(policy.HeaderShopTier), task: goes(policy.HeaderTaskType),
-		via: x.set.Via && x.everywhere(x.policy.SendsVia),
+		via: x.set.Via && x.everywhere(x.sendsVia),
 	}
 }
 

@@ -38,6 +38,7 @@ type Deps struct {
 	Limiter  *limiter.Limiter
 	Shops    *breaker.Shops
 	Exits    *breaker.Exits
+	Rates    *limiter.Rates  // of operations, as presets know them
 	Pins     *intercept.Pins // clients that refuse our CA
 	Store    idempotency.Store
 	Flights  *idempotency.Flights
@@ -75,6 +76,7 @@ type Hooks struct {
 	Breaker     func(e *breaker.Event) // of a shop or an exit
 	Moved       func(egress string)    // a call left by another address than its shop's
 	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
+	NewCode     func(preset string)    // an answer that its preset does not know
 	KeyOnly     func(host string)      // a repeat whose only basis is the key
 }
 
@@ -88,6 +90,7 @@ type Proxy struct {
 	retries  atomic.Pointer[Switch]
 	calls    registry
 	crowd    crowd
+	skews    skews
 	hosts    noted // hosts already logged once as opaque or suspect
 	base     context.Context
 	reading  chan struct{}       // a place for each request that is read from the store

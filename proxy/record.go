@@ -12,6 +12,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/inspect"
 	"retryproxy/message"
+	"retryproxy/policy"
 )
 
 // answeredByKey claims the record of a keyed call. It answers what needs no
@@ -121,7 +122,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 	r, h := &x.call.Request, &x.hops[0]
 	print := idempotency.NewPrint(idempotency.Subject{
 		Tenant: tenant, Method: r.Method, Scheme: h.target.Scheme, Host: h.host, Target: h.path,
-		ContentType: r.Fields.Get("Content-Type"), Ignore: x.policy.FingerprintIgnore,
+		ContentType: r.Fields.Get("Content-Type"), Ignore: x.policy.FingerprintIgnore, Volatile: x.volatile(tenant),
 	})
 	if err := x.body.copyTo(print); err != nil {
 		return idempotency.Claim{}, err
@@ -414,7 +415,7 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 	}
 	kept := whole && !r.over
 	x.land(out, r.capture, kept)
-	if x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect) {
+	if x.outcome.decision.Do == Deliver && idempotency.Storable(out.Status, whole, x.outcome.suspect) && !x.unfinished() {
 		x.endRecord(idempotency.StateDone, idempotency.Change{Answer: x.stored(out, r.capture, kept)})
 		return
 	}
@@ -546,7 +547,7 @@ func (x *exchange) abandon() {
 // doubtful: it may have been executed, and the key, not honoured upstream,
 // gives no second way to find out.
 func (x *exchange) doubtful() bool {
-	return x.outcome.decision.Reason == "manual_review" && !x.honoured
+	return (x.outcome.decision.Reason == "manual_review" || x.unfinished() && x.known.Nature != policy.NatureReads) && !x.honoured
 }
 
 // stored is the answer as the record keeps it.
@@ -628,7 +629,7 @@ func (x *exchange) suspicious(f message.Fields, head []byte) bool {
 
 // judgeSuspect looks at the start of a 2xx for the common signs of failure.
 func (x *exchange) judgeSuspect(out *message.Response, r *relay) {
-	if out.Status < 200 || out.Status > 299 {
+	if out.Status < 200 || out.Status > 299 || x.past.Last().Verdict.Kind != classify.Unsaid {
 		return
 	}
 	host := x.hops[x.hop].host

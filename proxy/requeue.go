@@ -91,6 +91,7 @@ func (p *Proxy) again(rec *idempotency.Record, q *idempotency.Request, o *deadle
 	case r != nil:
 		return x, fmt.Errorf("%w: %s: %s", deadletter.ErrRefused, r.reason, r.detail)
 	}
+	x.recogniseAgain()
 	x.unheard = !q.Honoured
 	now := *rec
 	now.Honoured = rec.Honoured && q.Honoured && x.honoursKey()

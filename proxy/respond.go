@@ -31,6 +31,7 @@ var own = map[string]int{
 	"bad_request": 400, "header_too_large": 431, "client_denied": 403, "destination_denied": 403,
 	"body_too_large": 413, "key_busy": 409, "in_doubt": 409, "result_not_kept": 409, "key_mismatch": 422,
 	"loop": 508, "local_resource": 503, "store_unavailable": 503, "store_full": 503,
+	"risk_control": 503, "quota_exhausted": 503, "auth_expired": 503, "signature_expired": 503,
 	"breaker_open": 503, "no_slot": 503, "shutting_down": 503, "parked": 503,
 }
 
@@ -46,6 +47,8 @@ var titles = map[string]string{
 	"breaker_open": "The upstream is cut off for now", "no_slot": "No slot became free in time",
 	"shutting_down": "This proxy is shutting down", "parked": "The call goes on later", "manual_review": "The call may have been executed",
 	"fail_permanent": "A repeat cannot mend this", "attempts_exhausted": "All attempts failed",
+	"risk_control": "The platform stopped the shop", "quota_exhausted": "The platform's quota is used up",
+	"auth_expired": "The platform does not take the shop's token any more", "signature_expired": "The signature would be too old",
 	"deadline_exceeded": "The time for this call ran out", "retry_limited": "Retries are limited for now",
 }
 
@@ -138,6 +141,8 @@ func (x *exchange) hindrance(d *Decision) string {
 			return "the egress proxy " + x.hops[x.hop].exitName() + " is cut off after too many failures" + dated(", next probe at ", d.At)
 		}
 		return x.hops[x.hop].host + " is cut off after too many failures" + dated(", next probe at ", d.At)
+	case reasonSignature:
+		return "the signature would be too old for " + x.preset.Name
 	case "no_slot":
 		return "no slot of " + x.hops[x.hop].host + " became free in time (slots)" + dated(", next at ", d.At)
 	}
@@ -219,6 +224,9 @@ func (x *exchange) mark(f *message.Fields, reason string, at time.Time) {
 	f.Add(hReason, reason)
 	f.Add(hExecuted, executed.String())
 	f.Add(hAdvice, advice(reason, executed))
+	if x.handsBack(reason) {
+		f.Add(hAction, "resign")
+	}
 	if !at.IsZero() && !f.Has("Retry-After") {
 		f.Add("Retry-After", strconv.Itoa(wholeSeconds(time.Until(at))))
 	}
@@ -228,7 +236,7 @@ func (x *exchange) mark(f *message.Fields, reason string, at time.Time) {
 func advice(reason string, e classify.Executed) string {
 	switch reason {
 	case "fail_permanent", "bad_request", "header_too_large", "auth_required", "client_denied",
-		"destination_denied", "body_too_large", "key_mismatch", "loop":
+		"destination_denied", "body_too_large", "key_mismatch", "loop", "risk_control", "auth_expired":
 		return "stop"
 	case "in_doubt", "result_not_kept", "manual_review", "parked":
 		return "check"

@@ -138,6 +138,7 @@ func (x *exchange) reverse(rt *Route) *refusal {
 			path = "/" + path
 		}
 	}
+	x.routePreset = rt.Preset
 	for _, o := range rt.Upstreams {
 		h, err := newHop(o.Scheme, o.Authority, o.Path+path)
 		if err != nil {

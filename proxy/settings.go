@@ -6,7 +6,10 @@ import (
 	"retryproxy/access"
 	"retryproxy/egress"
 	"retryproxy/intercept"
+	"retryproxy/internal/glob"
 	"retryproxy/policy"
+	"retryproxy/presets"
+	"retryproxy/signer"
 )
 
 // Settings are everything a reload can change. A call reads them once, so no
@@ -16,8 +19,10 @@ type Settings struct {
 	Headers  HeaderNames
 	Via      bool
 
-	Policies *policy.Set
-	Shops    map[string]Shop
+	Policies    *policy.Set
+	Presets     *presets.Set // nil: none
+	Credentials Credentials
+	Shops       map[string]Shop
 
 	Clients *access.Clients
 	Guard   *access.Guard
@@ -53,6 +58,26 @@ type HeaderNames struct {
 	RetryCount, Shop, ShopTier, Task, Timeout string
 }
 
+// Credentials are what signatures and queries need, in the order of the configuration.
+type Credentials []Credential
+
+// Credential is for the presets and shops that it names by patterns; no shop: for all, and
+// for calls without one.
+type Credential struct {
+	Presets, Shops []string
+	Values         signer.Credentials
+}
+
+// Of are those for a shop at a platform; nil: there are none.
+func (c Credentials) Of(preset, shop string) signer.Credentials {
+	for i := range c {
+		if glob.Any(c[i].Presets, preset) && (len(c[i].Shops) == 0 || shop != "" && glob.Any(c[i].Shops, shop)) {
+			return c[i].Values
+		}
+	}
+	return nil
+}
+
 // Shop is one entry of the shops table.
 type Shop struct{ Tier string }
 
@@ -71,6 +96,7 @@ type Route struct {
 	Host        string // empty: any
 	Upstreams   []Origin
 	StripPrefix bool
+	Preset      string
 	CrossSite   bool // cross-site browser requests are let in
 }
 

@@ -49,7 +49,7 @@ func (i *instance) newCall(e *errand) *call {
 	}
 	c.policy = i.policies.Match(&c.attrs, c.arrived).Arm(e.shop, c.id())
 	e.policy = c.policy.Name
-	c.rules = c.policy.Rules(b.Method, b.Keyed, b.Keyed && c.policy.KeyHonoured(c.attrs.Host))
+	c.rules = c.policy.Rules(b.Method, policy.NatureUnknown, b.Keyed && c.policy.KeyHonoured(c.attrs.Host))
 	deadline := c.policy.Deadline
 	if b.Tells {
 		deadline = min(deadline, b.Patience)

@@ -63,6 +63,7 @@ type Metrics struct {
 	passThrough     *prometheus.CounterVec
 	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
+	newCodes        *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
 	alerts          *prometheus.CounterVec
 	reloadOK        prometheus.Gauge
@@ -100,6 +101,7 @@ func New(c Config) *Metrics {
 		passThrough:     f.counter("intercept_refused_total", "Times a client that does not trust our CA was given opaque tunnels for an hour.", "host"),
 		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
+		newCodes:        f.counter("new_codes_total", "Answers whose code no rule of the preset knows.", "preset"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
 		alerts:          f.counter("alerts_total", "Messages of alerts, by what became of them for each target.", "rule", "result"),
 		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
@@ -144,6 +146,9 @@ func (m *Metrics) EgressMoved(rule string) { m.token(m.moves, rule) }
 
 // Suspect counts a 2xx answer whose JSON says failure.
 func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
+
+// NewCode counts an answer that its preset does not know.
+func (m *Metrics) NewCode(preset string) { m.token(m.newCodes, preset) }
 
 // KeyOnlyRepeat counts a repeat that only the idempotency key makes safe.
 func (m *Metrics) KeyOnlyRepeat(host string) { m.host(m.keyOnly, host) }

@@ -32,6 +32,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,10 +46,11 @@ type options struct {
 	seed               uint64
 	rate, fails        float64
 	kinds              string
-	window             time.Duration
+	window, skew       time.Duration
 	hidden, every      time.Duration
 	orders, shops, qps int
 	repeats            string
+	quotas             map[string]int
 }
 
 func main() {
@@ -87,7 +90,7 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{quotas: map[string]int{}}
 	f := flag.NewFlagSet("platforms", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.pdd, "pdd", "127.0.0.1:8601", "`address` of PDD")
@@ -99,6 +102,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Float64Var(&o.fails, "fails", 0.05, "share of accepted orders that fail in the end")
 	f.StringVar(&o.kinds, "kinds", "all", "the faults, separated by commas")
 	f.DurationVar(&o.window, "window", 0, "how far a timestamp may be off (default: PDD 10m, TEMU 5m, supplier A 4m)")
+	f.DurationVar(&o.skew, "skew", 0, "how far their clocks are ahead")
+	f.Func("quota", "`operation=n` requests a day and shop, such as pdd.waybill.get=100; may be repeated", o.quota)
 	f.DurationVar(&o.hidden, "hidden", 10*time.Second, "until a supplier finds an accepted order when queried")
 	f.DurationVar(&o.every, "query-every", 5*time.Second, "how often a supplier may be queried for one order")
 	f.StringVar(&o.repeats, "repeats", "", "what suppliers do with an order number they know: refuse (the default), after_failure or accept")
@@ -124,6 +129,17 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
+// quota reads operation=n.
+func (o *options) quota(text string) error {
+	operation, n, _ := strings.Cut(text, "=")
+	most, err := strconv.Atoi(n)
+	if err != nil || most < 0 || operation == "" {
+		return errors.New("must be like pdd.waybill.get=100")
+	}
+	o.quotas[operation] = most
+	return nil
+}
+
 // start starts all four; those that did are given back even when one did not.
 func (o *options) start(books *sandbox.Books) (servers []*sandbox.Server, err error) {
 	kinds, err := sandbox.ParseFaults(o.kinds)
@@ -137,7 +153,7 @@ func (o *options) start(books *sandbox.Books) (servers []*sandbox.Server, err er
 		tokens[shops[i]] = "demo-token-" + shops[i]
 	}
 	common := func(addr string) sandbox.Options {
-		return sandbox.Options{Addr: addr, Books: books, Script: sandbox.Dice(o.seed, mix), Window: o.window, Rate: float64(o.qps)}
+		return sandbox.Options{Addr: addr, Books: books, Script: sandbox.Dice(o.seed, mix), Window: o.window, Skew: o.skew, Quotas: o.quotas, Rate: float64(o.qps)}
 	}
 	supplier := func(addr string) sandbox.Supplier {
 		return sandbox.Supplier{Options: common(addr), Hidden: o.hidden, QueryEvery: o.every, Repeats: sandbox.Repeats(o.repeats)}

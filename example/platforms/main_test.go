@@ -15,7 +15,7 @@ func TestProgram(t *testing.T) {
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, strings.Fields("-pdd 127.0.0.1:0 -temu 127.0.0.1:0 -a 127.0.0.1:0 -b 127.0.0.1:0 -faults 0"), out, io.Discard)
+		done <- run(ctx, strings.Fields("-pdd 127.0.0.1:0 -temu 127.0.0.1:0 -a 127.0.0.1:0 -b 127.0.0.1:0 -faults 0 -quota pdd.waybill.get=1"), out, io.Discard)
 		_ = out.Close()
 	}()
 	lines := bufio.NewScanner(in)
@@ -45,7 +45,7 @@ func TestProgram(t *testing.T) {
 }
 
 func TestFlagsThatCannotBe(t *testing.T) {
-	for _, args := range []string{"-faults 2", "-fails -1", "-shops 0", "-orders -1", "-repeats maybe", "-kinds x", "x", "-pdd 127.0.0.1:x"} {
+	for _, args := range []string{"-faults 2", "-fails -1", "-shops 0", "-orders -1", "-repeats maybe", "-kinds x", "-quota pdd.waybill.get", "-quota =1", "x", "-pdd 127.0.0.1:x"} {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		if err := run(ctx, strings.Fields(args), io.Discard, io.Discard); err == nil {

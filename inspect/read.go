@@ -1,0 +1,182 @@
+package inspect
+
+import (
+	"bytes"
+	"fmt"
+	"mime"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/simplifiedchinese"
+
+	"retryproxy/document"
+	"retryproxy/message"
+)
+
+// Options say how an answer is to be read.
+type Options struct {
+	Limit   int             // bytes that are looked at, decoded
+	Charset string          // empty: what the answer says, else UTF-8 where it is that, else GB18030
+	Format  string          // json, xml; empty or auto: what it looks like
+	Unpack  []document.Path // strings that hold JSON
+}
+
+// Reading is what a body says.
+type Reading struct {
+	Doc  []byte // JSON, also of XML; nil: it is neither, or not whole
+	Text []byte // UTF-8; nil: it is binary or cannot be decoded
+	// Fault is why there is no Doc: empty, cut, coding, charset, binary, not json or not xml.
+	Fault string
+}
+
+// Faults of a Reading.
+const (
+	FaultEmpty   = "empty"
+	FaultCut     = "cut"
+	FaultCoding  = "coding"
+	FaultCharset = "charset"
+	FaultBinary  = "binary"
+	FaultNotJSON = "not json"
+	FaultNotXML  = "not xml"
+)
+
+// CheckCharset says what is wrong with the name of a character set; empty is fine.
+func CheckCharset(name string) error {
+	if name == "" {
+		return nil
+	}
+	if _, err := htmlindex.Get(name); err != nil {
+		return fmt.Errorf("%q is no character set that can be read, such as utf-8 or gb18030", name)
+	}
+	return nil
+}
+
+// Read reads the first part of a body as it came; whole says that it is all of it.
+func Read(fields message.Fields, head []byte, whole bool, o Options) Reading {
+	plain, all := decode(fields, head, o.Limit)
+	switch {
+	case plain == nil && len(head) > 0:
+		return Reading{Fault: FaultCoding}
+	case len(bytes.TrimSpace(plain)) == 0 && whole && all:
+		return Reading{Text: []byte{}, Fault: FaultEmpty}
+	}
+	media, params, _ := mime.ParseMediaType(fields.Get("Content-Type"))
+	whole = whole && all
+	if media != "" && !readable(media) && !looksReadable(plain) {
+		return Reading{Fault: FaultBinary}
+	}
+	text, ok := inUTF8(plain, charsetOf(o.Charset, params["charset"], plain), whole)
+	if !ok {
+		return Reading{Fault: FaultCharset}
+	}
+	r := Reading{Text: text}
+	switch {
+	case !whole:
+		r.Fault = FaultCut
+	case o.Format == "xml" || o.Format != "json" && looksLikeXML(text):
+		if r.Doc = fromXML(text); r.Doc == nil {
+			r.Fault = FaultNotXML
+		}
+	case document.Valid(text):
+		r.Doc = text
+	default:
+		r.Fault = FaultNotJSON
+	}
+	if r.Doc != nil && len(o.Unpack) > 0 {
+		r.Doc = document.Unpack(r.Doc, o.Unpack)
+	}
+	return r
+}
+
+// readable says whether content of a media type is text.
+func readable(media string) bool {
+	for _, part := range [...]string{"json", "xml", "text/", "javascript", "html", "form"} {
+		if strings.Contains(media, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// looksReadable says whether content of another type is JSON or XML all the same.
+func looksReadable(plain []byte) bool {
+	plain = bytes.TrimLeft(bytes.TrimPrefix(plain, []byte("\ufeff")), " \t\r\n")
+	return len(plain) > 0 && (plain[0] == '{' || plain[0] == '[' || bytes.HasPrefix(plain, []byte("<?xml")))
+}
+
+func looksLikeXML(text []byte) bool {
+	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
+	return bytes.HasPrefix(text, []byte("<")) && !isHTML(text)
+}
+
+// isHTML sees the pages that gateways and risk controls send.
+func isHTML(text []byte) bool {
+	start := bytes.ToLower(text[:min(len(text), 64)])
+	return bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html"))
+}
+
+// charsetOf is the one in the preset, else that of the header, else that of an XML
+// declaration; empty: none is named.
+func charsetOf(preset, header string, plain []byte) string {
+	if preset != "" {
+		return preset
+	}
+	if header != "" {
+		return header
+	}
+	return declared(plain)
+}
+
+// declared is the encoding of an XML declaration.
+func declared(plain []byte) string {
+	line, _, ok := bytes.Cut(plain[:min(len(plain), 256)], []byte("?>"))
+	if !ok || !bytes.HasPrefix(bytes.TrimLeft(line, " \t\r\n"), []byte("<?xml")) {
+		return ""
+	}
+	_, after, ok := bytes.Cut(line, []byte("encoding="))
+	if !ok || len(after) < 2 {
+		return ""
+	}
+	name, _, _ := bytes.Cut(after[1:], after[:1])
+	return string(name)
+}
+
+// inUTF8 is content in UTF-8. Of content that was cut the last character may be missing.
+func inUTF8(plain []byte, charset string, whole bool) ([]byte, bool) {
+	var enc encoding.Encoding
+	if charset != "" {
+		var err error
+		if enc, err = htmlindex.Get(charset); err != nil {
+			return nil, false
+		}
+		if name, _ := htmlindex.Name(enc); name == "utf-8" {
+			enc = nil
+		}
+	}
+	if enc == nil && validText(plain, whole) {
+		return plain, true
+	}
+	if enc == nil {
+		if charset != "" {
+			return bytes.ToValidUTF8(plain, []byte("\ufffd")), true
+		}
+		enc = simplifiedchinese.GB18030 // of which GBK and GB2312 are parts
+	}
+	out, err := enc.NewDecoder().Bytes(plain)
+	return out, err == nil
+}
+
+// validText allows for a last character that is cut off.
+func validText(b []byte, whole bool) bool {
+	if utf8.Valid(b) {
+		return true
+	}
+	for i := 1; !whole && i < utf8.UTFMax && i <= len(b); i++ {
+		if utf8.Valid(b[:len(b)-i]) {
+			return true
+		}
+	}
+	return false
+}

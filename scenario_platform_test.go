@@ -1,0 +1,278 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// js is the media type of what platforms answer.
+const js = "Content-Type: application/json;charset=UTF-8"
+
+// form is the media type of what bots send to PDD.
+const form = "Content-Type: application/x-www-form-urlencoded"
+
+// pddAt makes every call of the rig one to PDD.
+var pddAt = []string{"deadline: 6s", "deadline: 6s, preset: pdd", "max_delay: 1s,", "max_delay: 1s, jitter: none,"}
+
+// bodies as PDD answers them.
+const (
+	pddBusy      = `{"error_response":{"error_msg":"busy","sub_msg":"","sub_code":null,"error_code":52102,"request_id":"r1"}}`
+	pddThrottled = `{"error_response":{"error_msg":"slow down","sub_code":"52101","error_code":52101,"request_id":"r2"}}`
+	pddNew       = `{"error_response":{"error_msg":"what nobody knows","sub_code":"x","error_code":99999,"request_id":"r3"}}`
+	pddDoubt     = `{"error_response":{"error_msg":"error","error_code":50000,"request_id":"r4"}}`
+	pddDone      = `{"charge_notify_response":{"success":true,"request_id":"r5"}}`
+)
+
+// What a platform says in a 200 is what the call came to: a passing failure is retried,
+// what may have been done is not, unless it is a read.
+func TestWhatAPlatformSays(t *testing.T) {
+	const reads, writes = "type=pdd.order.list.get", "type=pdd.order.ship"
+	page := answer(200, "<html>one moment</html>", "Content-Type: text/html")
+	says := func(body string) step { return answer(200, body, js) }
+	done := says(pddDone)
+	for name, c := range map[string]struct {
+		send          string
+		first         step
+		sent          int
+		reason, class string
+		stop, did     string
+	}{
+		"busy":                        {writes, says(pddBusy), 2, "not_now", "transient", "", ""},
+		"throttled":                   {writes, says(pddThrottled), 2, "throttled", "transient", "", ""},
+		"may have been done":          {writes, says(pddDoubt), 1, "doubt", "unknown", "manual_review", "maybe"},
+		"may have been read":          {reads, says(pddDoubt), 2, "doubt", "transient", "", ""},
+		"a new code for a write":      {writes, says(pddNew), 1, "new_code", "unknown", "manual_review", "maybe"},
+		"a new code for a read":       {reads, says(pddNew), 1, "new_code", "permanent", "fail_permanent", "maybe"},
+		"a page for a write":          {writes, page, 1, "unreadable", "unknown", "manual_review", "maybe"},
+		"a page for a read":           {reads, page, 2, "unreadable", "transient", "", ""},
+		"packed":                      {writes, answer(200, packed(pddBusy), js, "Content-Encoding: gzip"), 2, "not_now", "transient", "", ""},
+		"done":                        {writes, done, 1, "status_200", "success", "", ""},
+		"a status that no rule names": {writes, answer(503, "", "Retry-After: 1"), 2, "status_503", "transient", "", ""},
+		"a get that writes":           {"type=pdd.goods.spec.id.get", answer(500, ""), 1, "status_500", "unknown", "manual_review", "maybe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				u := r.upstream("u1.test:80", c.first, done)
+				got := r.post("http://u1.test/api/router", c.send, form)
+				r.want(got, got.Status, u, c.sent)
+				r.wantHeader(got, "X-Retry-Reason", c.stop)
+				r.wantHeader(got, "X-Retry-Executed", c.did)
+				r.wantMetric(1, "attempts_total", "reason="+c.reason, "class="+c.class)
+			}, pddAt...)
+		})
+	}
+}
+
+// The answer reaches the bot as it came, with what became of it beside.
+func TestPlatformAnswersAreUntouched(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, pddNew, js))
+		got := r.post("http://u1.test/", "type=pdd.order.ship", form, keyed)
+		r.want(got, 200, u, 1)
+		r.wantBody(got, pddNew)
+		r.wantHeader(got, "X-Retry-Advice", "check")
+		r.want(r.post("http://u1.test/", "type=pdd.order.ship", form, keyed), 409, u, 1) // in doubt
+		r.wantMetric(1, "new_codes_total", "preset=pdd")
+		if n := len(r.logged("the platform says something that its preset does not know: a write is in doubt")); n != 1 {
+			t.Errorf("%d log lines tell of the new code, want 1", n)
+		}
+		if a := r.ended()[0].Attempts[0]; !strings.Contains(a.Detail, "99999") || a.UpstreamID != "r3" {
+			t.Errorf("the attempt says %q, request id %q", a.Detail, a.UpstreamID)
+		}
+	}, pddAt...)
+}
+
+// Only a success of the platform is an answer to a repeat.
+func TestOnlySuccessesOfAPlatformAreKept(t *testing.T) {
+	for body, sent := range map[string]int{pddDone: 1, pddBusy: 5} {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(200, body, js))
+			for range 2 { // a repeat has what is left of the retries, and its first attempt
+				r.post("http://u1.test/", "type=pdd.order.ship", form, keyed)
+			}
+			if got := len(u.seen()); got != sent {
+				t.Errorf("%s: %d requests for two calls with one key, want %d", body, got, sent)
+			}
+		}, pddAt...)
+	}
+}
+
+// A throttle of one shop makes its other retries there wait, and no other shop.
+func TestThrottleOfAShop(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, pddThrottled, js), answer(200, pddDone, js))
+		start := time.Now()
+		r.want(r.post("http://u1.test/", "type=a", form, "X-Shop-Id: s1"), 200, u, 2)
+		r.between("the retry", time.Since(start), time.Second, 1300*time.Millisecond)
+	}, pddAt...)
+}
+
+// A policy is chosen by the operation, which may stand in form, JSON or query.
+func TestPolicyByOperation(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, pddBusy, js))
+		for i, send := range []func() reply{
+			func() reply { return r.post("http://u1.test/", "type=pdd.stock.update&x=1", form) },
+			func() reply { return r.post("http://u1.test/", `{"x":1,"type":"pdd.stock.update"}`, js) },
+			func() reply { return r.post("http://u1.test/?type=pdd.stock.update", "") },
+		} {
+			r.want(send(), 200, u, i+1)
+		}
+		r.post("http://u1.test/", "type=pdd.other", form)
+		if n := len(u.seen()); n != 7 {
+			t.Errorf("%d requests, want 3 of calls without retries and 4 of one with three", n)
+		}
+		r.wantMetric(3, "calls_total", "policy=stock")
+	}, append([]string{"retry_policies:\n", "retry_policies:\n  - {name: stock, match: {operation: \"pdd.stock.*\"}, max_retries: 0}\n"}, pddAt...)...)
+}
+
+// An operation that costs scarce quota is sent once, unless it never got there.
+func TestScarceOperations(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, pddThrottled, js))
+		got := r.post("http://u1.test/", "type=pdd.open.decrypt.batch", form)
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "attempts_exhausted")
+	}, pddAt...)
+}
+
+// A call without a key gets that of its order where the policy wants it, and what changes
+// with each sending is no part of it.
+func TestBusinessKey(t *testing.T) {
+	patch := append([]string{"deadline: 6s", "deadline: 6s, business_key: true"}, pddAt...)
+	send := func(r *rig, order, sign string) reply {
+		return r.post("http://u1.test/", "type=pdd.notify&order_sn="+order+"&timestamp=1&access_token=t&sign="+sign, form, "X-Shop-Id: s1")
+	}
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, pddDone, js))
+		r.want(send(r, "1", "A"), 200, u, 1)
+		again := send(r, "1", "B")
+		r.want(again, 200, u, 1)
+		r.wantHeader(again, "Idempotency-Replayed", "true")
+		r.want(send(r, "2", "A"), 200, u, 2)
+		if q := u.seen()[0]; q.Header.Get("X-Idempotency-Key") != "" {
+			t.Error("the key of the order goes upstream")
+		}
+	}, patch...)
+	bubble(t, func(r *rig) { // it makes nothing safe
+		u := r.upstream("u1.test:80", answer(500, ""))
+		r.want(send(r, "1", "A"), 500, u, 1)
+		r.want(send(r, "1", "A"), 409, u, 1)
+	}, patch...)
+	bubble(t, func(r *rig) { // and nobody has it who did not ask for it
+		u := r.upstream("u1.test:80", answer(200, pddDone, js))
+		r.want(send(r, "1", "A"), 200, u, 1)
+		r.want(send(r, "1", "A"), 200, u, 2)
+	}, pddAt...)
+}
+
+// ownPreset is a configuration with a preset of the operator's own, named mine, for every call.
+func ownPreset(t *testing.T, text string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "mine.yaml"), text)
+	return []string{
+		"deadline: 6s", "deadline: 6s, preset: mine", "max_delay: 1s,", "max_delay: 1s, jitter: none,",
+		"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}\npresets: {dir: '" + dir + "'}",
+	}
+}
+
+// mine is a preset of which one thing is tested.
+const mine = `
+preset: mine
+version: "1"
+operation: [query:op]
+reads: {operations: [get]}
+answer: {code: [$.code], message: [$.text], success: [{at: $.code, is: ["0"]}]}
+`
+
+// What a platform takes is not exceeded: calls wait for their turn, each shop for its own,
+// and who has no time for it is told when it would be.
+func TestLimitsOfAPlatform(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":0}`, js))
+		call := func(shop string, more ...string) reply {
+			return r.post("http://u1.test/?op=list", "{}", append(more, "X-Shop-Id: "+shop)...)
+		}
+		start := time.Now()
+		for range 4 {
+			call("a")
+		}
+		r.between("four calls of a shop at two a second, two at once", time.Since(start), time.Second, time.Second)
+		call("b")
+		r.between("another shop's", time.Since(start), time.Second, time.Second)
+		got := call("a", "X-Request-Timeout: 100ms")
+		r.want(got, 503, u, 5)
+		r.wantHeader(got, "X-Retry-Reason", "retry_limited")
+		r.wantHeader(got, "X-Retry-Executed", "no")
+		r.wantHeader(got, "Retry-After", "1")
+		r.wantMetric(1, "retries_denied_total", "dimension=operation")
+	}, ownPreset(t, mine+"limits: [{operation: list, rate: 2/s}]\n")...)
+}
+
+// Headers of ours go to a platform only as its preset says, and what has to be another in
+// each request is.
+func TestHeadersForAPlatform(t *testing.T) {
+	for forward, want := range map[string]string{"[]": "", "[idempotency_key, retry_count, shop, via]": "k,1,s1,1.1 "} {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(503, ""), answer(200, `{"code":0}`, js))
+			r.want(r.post("http://u1.test/?op=x", "{}", keyed, "X-Shop-Id: s1", "X-Request-Tag: one", "X-Other: one"), 200, u, 2)
+			first, second := u.seen()[0].Header, u.seen()[1].Header
+			if first.Get("X-Request-Tag") != "one" || second.Get("X-Request-Tag") == "one" || second.Get("X-Other") != "one" {
+				t.Errorf("the retry has the tag %q, want a new one", second.Get("X-Request-Tag"))
+			}
+			got := strings.Join([]string{second.Get("X-Idempotency-Key"), second.Get("X-Retry-Count"), second.Get("X-Shop-Id"), second.Get("Via")}, ",")
+			if !strings.HasPrefix(got, want) || want == "" && got != ",,," {
+				t.Errorf("forward_headers: %s: the platform gets %q, want %q", forward, got, want)
+			}
+		}, ownPreset(t, mine+"renew_headers: [X-Request-Tag]\nforward_headers: "+forward+"\n")...)
+	}
+}
+
+// A platform that is known to honour keys makes a repeat safe, one that is not does not.
+func TestKeysOfAPlatform(t *testing.T) {
+	for forward, sent := range map[string]int{"[]": 1, "[idempotency_key]": 2} {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(500, ""), answer(200, `{"code":0}`, js))
+			r.post("http://u1.test/?op=x", "{}", keyed)
+			if n := u.count(); n != sent {
+				t.Errorf("forward_headers: %s: %d requests, want %d", forward, n, sent)
+			}
+		}, ownPreset(t, mine+"forward_headers: "+forward+"\n")...)
+	}
+}
+
+// An answer that says that the work goes on is passed on, and is nobody's answer later.
+func TestProcessingIsNoAnswer(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":1}`, js), answer(200, `{"code":0}`, js))
+		got := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "")
+		again := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(again, 409, u, 1)
+		r.wantHeader(again, "X-Retry-Reason", "in_doubt")
+		r.want(r.post("http://u1.test/?op=get", "{}", "X-Idempotency-Key: other"), 200, u, 2)
+	}, ownPreset(t, mine+"rules: [{name: works, code: [1], is: processing}, {name: again, code: [2], is: already_done}]\n")...)
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":2,"text":"was done"}`, js))
+		r.want(r.post("http://u1.test/?op=x", "{}", keyed), 200, u, 1)
+		again := r.post("http://u1.test/?op=x", "{}", keyed)
+		r.want(again, 200, u, 1)
+		r.wantHeader(again, "Idempotency-Replayed", "true")
+		r.wantMetric(1, "attempts_total", "reason=already_done", "class=success")
+	}, ownPreset(t, mine+"rules: [{name: again, code: [2], is: already_done}]\n")...)
+}
+
+// A part that failed is for the bot: the rest was done.
+func TestPartlyDone(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":3}`, js))
+		got := r.post("http://u1.test/?op=get", "{}")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "fail_permanent")
+		r.wantHeader(got, "X-Retry-Executed", "yes")
+	}, ownPreset(t, mine+"rules: [{name: part, code: [3], is: partly_done}]\n")...)
+}
