@@ -73,6 +73,9 @@ var layers = map[string]layer{
 	"bench/durable": {level: 5},             // likewise
 	"bench/idle":    {level: 5, http: true}, // likewise
 
+	"example/platforms":         {level: 5, http: true}, // likewise
+	"example/platforms/sandbox": {level: 2, http: true}, // the other side of its and of our tests
+
 	"internal/glob":       {level: 0},
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
