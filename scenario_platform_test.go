@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -275,4 +276,103 @@ func TestPartlyDone(t *testing.T) {
 		r.wantHeader(got, "X-Retry-Reason", "fail_permanent")
 		r.wantHeader(got, "X-Retry-Executed", "yes")
 	}, ownPreset(t, mine+"rules: [{name: part, code: [3], is: partly_done}]\n")...)
+}
+
+// stopping is a preset whose answers stop more than one call.
+const stopping = mine + `
+token: [header:X-Token]
+rules:
+  - {name: token, code: [10], is: auth_expired}
+  - {name: risk, code: [20], is: risk_control}
+  - {name: quota, code: [30], is: quota_exhausted, wait: [{base: 10m}]}
+  - {name: day, code: [31], is: quota_exhausted, scope: all, wait: [{until: "08:00", zone: "+08:00"}]}
+`
+
+// shopCall is a call of a shop with a token, which the platform answers by the token.
+func (r *rig) shopCall(shop, token string, more ...string) reply {
+	return r.post("http://u1.test/?op=order", "{}", append(more, "X-Shop-Id: "+shop, "X-Token: "+token)...)
+}
+
+// says answers with the code that the call asks for as its token.
+func saysToken(s *scripted, c net.Conn, q *request) bool {
+	return answer(200, `{"code":`+q.Header.Get("X-Token")+`,"text":"said"}`, js)(s, c, q)
+}
+
+// A dead token pauses its shop once: no call with it is sent any more, one with another
+// token is, and lets the others go on. Other shops are not touched.
+func TestDeadTokenPausesItsShop(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", saysToken)
+		got := r.shopCall("s1", "10")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "auth_expired")
+		r.wantHeader(got, "X-Retry-Advice", "stop")
+		r.wantHeader(got, "X-Retry-Executed", "no")
+		for range 5 {
+			again := r.shopCall("s1", "10")
+			r.want(again, 503, u, 1)
+			r.wantHeader(again, "X-Retry-Reason", "auth_expired")
+		}
+		r.want(r.shopCall("s2", "0"), 200, u, 2)
+		r.wantMetric(1, "pauses", "platform=mine", "reason=auth_expired")
+		r.want(r.shopCall("s1", "0"), 200, u, 3) // a new token
+		r.want(r.shopCall("s1", "0"), 200, u, 4)
+		r.wantMetric(0, "pauses", "platform=mine", "reason=auth_expired")
+		if n := len(r.logged("a platform stopped calls: they are not sent for now")); n != 1 {
+			t.Errorf("%d log lines tell of it, want 1", n)
+		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Risk control stops a shop at once, and only a person lets it go on.
+func TestRiskControlStopsAShop(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", saysToken)
+		r.want(r.shopCall("s1", "20"), 200, u, 1)
+		for _, token := range []string{"20", "0"} {
+			got := r.shopCall("s1", token)
+			r.want(got, 503, u, 1)
+			r.wantHeader(got, "X-Retry-Reason", "risk_control")
+			r.wantHeader(got, "X-Retry-Advice", "stop")
+		}
+		r.want(r.shopCall("s2", "0"), 200, u, 2)
+		time.Sleep(24 * time.Hour)
+		r.want(r.shopCall("s1", "0"), 503, u, 2)
+		r.app.pauses.Resume("s1", "", "ann", "", time.Now())
+		r.want(r.shopCall("s1", "0"), 200, u, 3)
+	}, ownPreset(t, stopping)...)
+}
+
+// A quota is waited for until its reset, and takes no retries; what it is about is not sent
+// before, and goes on by itself where it can be kept.
+func TestQuotaWaitsForItsReset(t *testing.T) {
+	bubble(t, func(r *rig) {
+		u := r.upstream("u1.test:80", saysToken)
+		got := r.shopCall("s1", "30")
+		r.want(got, 200, u, 1)
+		r.wantHeader(got, "X-Retry-Reason", "quota_exhausted")
+		r.wantAfter(got, 599, 601)
+		later := r.shopCall("s1", "0")
+		r.want(later, 503, u, 1)
+		r.wantAfter(later, 599, 601)
+		r.want(r.shopCall("s2", "0"), 200, u, 2)
+		time.Sleep(10 * time.Minute)
+		r.want(r.shopCall("s1", "0"), 200, u, 3)
+		r.want(r.shopCall("s1", "31"), 200, u, 4) // everybody's, until midnight in UTC
+		everybody := r.shopCall("s2", "0")
+		r.want(everybody, 503, u, 4)
+		r.wantAfter(everybody, 80_000, 86_400)
+	}, ownPreset(t, stopping)...)
+	lasting(t, func(r *rig, _ func()) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":30}`, js), answer(200, `{"code":0}`, js))
+		r.want(r.shopCall("s1", "t", keyed), 202, u, 1)
+		r.want(r.shopCall("s1", "t", "X-Idempotency-Key: second"), 202, u, 1) // not even sent
+		rest(9 * time.Minute)
+		r.want(reply{}, 0, u, 1)
+		rest(3 * time.Minute)
+		r.want(reply{}, 0, u, 3)
+		again := r.shopCall("s1", "t", keyed)
+		r.want(again, 200, u, 3)
+		r.wantHeader(again, "Idempotency-Replayed", "true")
+	}, append(ownPreset(t, stopping), "idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}")...)
 }

@@ -25,6 +25,7 @@ import (
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/patience"
+	"retryproxy/pause"
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
@@ -74,6 +75,7 @@ type app struct {
 	bodies   *spool.Pool
 	shops    *breaker.Shops
 	exits    *breaker.Exits
+	pauses   *pause.Board
 	pins     *intercept.Pins
 	limiter  *limiter.Limiter
 	up       *upstream.Client
@@ -124,6 +126,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
+	a.pauses = pause.New(mostPauses, a.pauseEvent)
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
 	a.hangups = patience.New()
@@ -137,7 +140,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	})
 	a.front = a.server()
 	a.proxy = proxy.New(hard, proxy.Deps{
-		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Rates: limiter.NewRates(), Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
+		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Rates: limiter.NewRates(), Pauses: a.pauses, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
 		Spool:   a.bodies, Answers: a.bodies.Sharing(keptAnswer),
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {

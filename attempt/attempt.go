@@ -20,6 +20,7 @@ type Attempt struct {
 	Cause    string        // of that wait: backoff, retry_after, tokens, gate, breaker, pause; empty: none
 	Verdict  classify.Verdict
 	Egress   string // the egress proxy it went through; empty: none
+	Supplier string // the preset of the backup supplier it went to; empty: where the client sent it
 	// Reused: sent on a connection that had served before.
 	Reused bool
 	// UpstreamID is the upstream's own request id, when it gave one.

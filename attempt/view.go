@@ -27,7 +27,8 @@ type FullView struct {
 	View
 	Cause        string `json:"cause,omitempty"` // of the wait before it
 	Host         string `json:"host"`
-	Egress       string `json:"egress,omitempty"` // the proxy it went through
+	Supplier     string `json:"supplier,omitempty"` // the backup supplier it went to
+	Egress       string `json:"egress,omitempty"`   // the proxy it went through
 	RetryCount   int    `json:"retry_count"`
 	Basis        string `json:"basis,omitempty"` // why a repeat is safe
 	Executed     string `json:"executed"`
@@ -43,7 +44,7 @@ func (h History) FullViews() []FullView {
 	for i := range h {
 		a := &h[i]
 		views[i] = FullView{
-			View: a.View(), Cause: a.Cause, Host: a.Host, Egress: a.Egress, RetryCount: a.Count, Basis: string(a.Verdict.Basis),
+			View: a.View(), Cause: a.Cause, Host: a.Host, Supplier: a.Supplier, Egress: a.Egress, RetryCount: a.Count, Basis: string(a.Verdict.Basis),
 			Executed: a.Verdict.Executed.String(), RetryAfterMS: a.Verdict.RetryAfter.Milliseconds(),
 			Reused: a.Reused, UpstreamID: a.UpstreamID,
 		}

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"slices"
 	"time"
+
+	"retryproxy/classify"
 )
 
 // Admit decides what a claim gets: the rule behind Begin of every store. rec is
@@ -70,6 +72,7 @@ func (r *Record) otherCredentials(c Claim) bool {
 // started is rec with a new run for the claim.
 func started(rec Record, c Claim, now time.Time) Record {
 	now = later(now, rec.Updated)
+	supplier := rec.keptBy(c)
 	rec.ID = c.ID
 	rec.State = StateRunning
 	rec.Version++
@@ -84,9 +87,18 @@ func started(rec Record, c Claim, now time.Time) Record {
 	rec.Expires, rec.NextAt, rec.Reason, rec.Answer = time.Time{}, time.Time{}, "", nil
 	rec.ClientCount = max(rec.ClientCount, c.ClientCount)
 	rec.Keyless, rec.Honoured, rec.Terms, rec.Parked = c.Keyless, c.Honoured, c.Terms, time.Time{}
-	run := Run{CallID: c.Owner, ClientID: c.ClientID, Kind: c.Kind, Started: now, First: rec.Attempts + 1}
+	run := Run{CallID: c.Owner, ClientID: c.ClientID, Kind: c.Kind, Started: now, First: rec.Attempts + 1, Supplier: supplier}
 	rec.Runs = bounded(slices.Concat(rec.Runs, []Run{run}), RunsFirst, RunsLast)
 	return rec
+}
+
+// keptBy is who has the order when a claim runs it again. A letter goes back to whoever
+// has it; a client that orders once more, where nothing was executed, begins anew.
+func (r *Record) keptBy(c Claim) Supplier {
+	if c.Kind == ByClient && r.Executed == classify.ExecutedNo {
+		return Supplier{}
+	}
+	return r.Supplier()
 }
 
 // Bury is the record of a call that had none and was given up: the rule behind

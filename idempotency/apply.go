@@ -44,6 +44,7 @@ func Apply(rec Record, from, to State, ch Change) (Record, error) {
 	if ch.Host != "" {
 		rec.Host = ch.Host
 	}
+	rec.handOn(ch.Supplier)
 	if !ch.Deadline.IsZero() {
 		rec.Deadline = ch.Deadline
 	}

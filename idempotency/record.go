@@ -78,6 +78,14 @@ type Run struct {
 	Ended    time.Time // zero: running
 	First    int       // number (Attempt.N) of its first attempt, made or not
 	Reason   string    // how it ended
+	Supplier Supplier  // who had the order last
+}
+
+// Supplier is who has an order that was handed on from where its client sent it; zero:
+// nobody else has it. A record is at one supplier at a time.
+type Supplier struct {
+	Name    string // of its preset
+	OrderNo string // under which it knows the order; empty: it was given none
 }
 
 // Kind is who asked for a run.
@@ -120,6 +128,22 @@ func (a *Answer) Size() int64 {
 		n += len(a.Fields[i].Name) + len(a.Fields[i].Value)
 	}
 	return int64(n)
+}
+
+// Supplier is who has the order now.
+func (r *Record) Supplier() Supplier {
+	if n := len(r.Runs); n > 0 {
+		return r.Runs[n-1].Supplier
+	}
+	return Supplier{}
+}
+
+// handOn notes who has the order from now on.
+func (r *Record) handOn(to Supplier) {
+	if n := len(r.Runs); n > 0 && to != (Supplier{}) {
+		r.Runs = slices.Clone(r.Runs)
+		r.Runs[n-1].Supplier = to
+	}
 }
 
 // Expired says that the record has outlived its time at now: its key is new

@@ -107,10 +107,12 @@ type Change struct {
 	// Adopt takes the record over from a process that is gone: Owner is the new one
 	// whatever the state. A store that several processes share refuses it
 	// (ErrConflict) while that process may be alive.
-	Adopt  bool
-	TTL    time.Duration // from Now, for states that expire; 0: the record's
-	Host   string        // of the attempt that is about to be sent; empty: as before
-	EndRun bool          // parked: the current run ends with Reason; in ended states it always does
+	Adopt bool
+	TTL   time.Duration // from Now, for states that expire; 0: the record's
+	Host  string        // of the attempt that is about to be sent; empty: as before
+	// Supplier is who gets the order with the attempt that is about to be sent; zero: as before.
+	Supplier Supplier
+	EndRun   bool // parked: the current run ends with Reason; in ended states it always does
 }
 
 // Errors of a Store. ErrUnavailable wraps what went wrong.

@@ -45,6 +45,7 @@ type exchange struct {
 	preset      *presets.Preset // of the platform; nil: none
 	known       presets.Facts   // what it knows of the request
 	signature   signature
+	pausedBy    string   // what stopped it, for people
 	routePreset string   // the one that the route names
 	sends       forwards // which headers of ours go upstream
 	honoured    bool     // the key goes upstream, to a host that may use it
@@ -287,6 +288,9 @@ func (x *exchange) ask(now time.Time) *limiter.Ticket {
 		return nil
 	}
 	x.chooseHop(now)
+	if x.stopped(now) {
+		return nil
+	}
 	c := x.claimOf(x.next)
 	if !x.planRate(&c, now) || !x.planExit(&c, now) {
 		return nil
@@ -483,13 +487,16 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	x.nxHost = x.nxHost || o.Fault == classify.FaultNoSuchHost
 	if t.Response != nil && v.Class != classify.Success {
 		v.RetryAfter = max(x.retryAfter(t.Response), t.said.Wait)
+		if v.Kind == classify.QuotaExhausted && v.RetryAfter == 0 {
+			v.RetryAfter = quotaAgain
+		}
 	}
 	return v
 }
 
 // book writes the attempt into the history and tells gate, breaker and metrics.
 func (x *exchange) book(t *tried, began, now time.Time) {
-	n := x.number()
+	n, token := x.number(), x.token()
 	a := attempt.Attempt{
 		N: x.rec.Attempts + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
 		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
@@ -499,6 +506,9 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	if t.Response != nil {
 		a.UpstreamID = orElse(upstreamID(t.Response.Fields), t.said.RequestID)
 		a.Detail = orElse(worded(&t.said), a.Detail)
+	}
+	if t.verdict.Kind != classify.Unsaid {
+		x.heed(t, token, now)
 	}
 	if t.verdict.Kind == classify.SignatureRefused {
 		x.signature.again = true
@@ -526,8 +536,10 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 func (x *exchange) decide(t *tried) Decision {
 	now := time.Now()
 	f := x.facts(t, now, rand.Float64())
-	if t.verdict.Class == classify.Transient {
+	if t.verdict.Class == classify.Transient || t.verdict.Kind == classify.QuotaExhausted {
 		x.lookAround(&f)
+	}
+	if t.verdict.Class == classify.Transient {
 		if d := f.Planned(); d.Do == Retry {
 			if f.Moved = x.turnHop(&t.verdict, now); f.Moved {
 				d = f.Planned()

@@ -22,7 +22,7 @@ const (
 	asleep     = time.Minute            // longest sleep while nothing is due
 	blink      = time.Second            // next look after the store did not answer
 	soon       = 250 * time.Millisecond // next look while more is due than was looked at
-	pause      = 20 * time.Millisecond  // from look to look: what comes meanwhile is woken together
+	restFor    = 20 * time.Millisecond  // from look to look: what comes meanwhile is woken together
 	spreadMax  = 2 * time.Second        // parked calls are woken spread over so long, or a tenth of their wait
 	eachPutOff = 10 * time.Millisecond  // what is put off for a host that is cut off comes again at this distance
 	eachCrowd  = 2 * time.Millisecond   // and this where there are only too many
@@ -98,7 +98,7 @@ func (p *Proxy) Keep(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-p.keeper.sooner:
-			if early := pause - time.Since(looked); early > 0 {
+			if early := restFor - time.Since(looked); early > 0 {
 				timer.Reset(early)
 				continue
 			}
@@ -109,7 +109,7 @@ func (p *Proxy) Keep(ctx context.Context) error {
 		}
 		sleep := p.look(ctx)
 		looked = time.Now()
-		timer.Reset(max(sleep, pause))
+		timer.Reset(max(sleep, restFor))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
+	"retryproxy/pause"
 	"retryproxy/report"
 	"retryproxy/upstream"
 )
@@ -38,6 +39,7 @@ type Deps struct {
 	Limiter  *limiter.Limiter
 	Shops    *breaker.Shops
 	Exits    *breaker.Exits
+	Pauses   *pause.Board
 	Rates    *limiter.Rates  // of operations, as presets know them
 	Pins     *intercept.Pins // clients that refuse our CA
 	Store    idempotency.Store

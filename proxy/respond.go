@@ -141,6 +141,8 @@ func (x *exchange) hindrance(d *Decision) string {
 			return "the egress proxy " + x.hops[x.hop].exitName() + " is cut off after too many failures" + dated(", next probe at ", d.At)
 		}
 		return x.hops[x.hop].host + " is cut off after too many failures" + dated(", next probe at ", d.At)
+	case "risk_control", "auth_expired", "quota_exhausted":
+		return x.pausedBy
 	case reasonSignature:
 		return "the signature would be too old for " + x.preset.Name
 	case "no_slot":

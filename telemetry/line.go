@@ -109,6 +109,7 @@ func (l *line) attempt(a *attempt.Attempt) {
 	l.millis("delay_ms", a.Delay)
 	l.text("cause", a.Cause)
 	l.text("host", a.Host)
+	l.text("supplier", a.Supplier)
 	l.text("egress", a.Egress)
 	l.number("status", int64(a.Status))
 	l.text("class", a.Verdict.Class.String())

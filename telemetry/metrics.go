@@ -64,6 +64,8 @@ type Metrics struct {
 	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
 	newCodes        *prometheus.CounterVec
+	pauses          *prometheus.GaugeVec
+	pauseStarts     *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
 	alerts          *prometheus.CounterVec
 	reloadOK        prometheus.Gauge
@@ -101,6 +103,8 @@ func New(c Config) *Metrics {
 		passThrough:     f.counter("intercept_refused_total", "Times a client that does not trust our CA was given opaque tunnels for an hour.", "host"),
 		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
+		pauseStarts:     f.counter("pauses_total", "Shops or operations that a platform stopped.", "platform", "reason"),
+		pauses:          f.gauges("pauses", "Shops or operations that are not called, because the platform stopped them.", "platform", "reason"),
 		newCodes:        f.counter("new_codes_total", "Answers whose code no rule of the preset knows.", "preset"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
 		alerts:          f.counter("alerts_total", "Messages of alerts, by what became of them for each target.", "rule", "result"),
@@ -149,6 +153,17 @@ func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
 
 // NewCode counts an answer that its preset does not know.
 func (m *Metrics) NewCode(preset string) { m.token(m.newCodes, preset) }
+
+// Pause counts what a platform stopped, and what goes on.
+func (m *Metrics) Pause(platform, reason string, begins bool) {
+	platform = m.reasons.label(platform)
+	if begins {
+		m.pauseStarts.WithLabelValues(platform, reason).Inc()
+		m.pauses.WithLabelValues(platform, reason).Inc()
+		return
+	}
+	m.pauses.WithLabelValues(platform, reason).Dec()
+}
 
 // KeyOnlyRepeat counts a repeat that only the idempotency key makes safe.
 func (m *Metrics) KeyOnlyRepeat(host string) { m.host(m.keyOnly, host) }
@@ -245,6 +260,12 @@ func (f factory) gauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "retryproxy", Name: name, Help: help})
 	f.registry.MustRegister(g)
 	return g
+}
+
+func (f factory) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "retryproxy", Name: name, Help: help}, labels)
+	f.registry.MustRegister(v)
+	return v
 }
 
 // build registers what tells about the program itself.

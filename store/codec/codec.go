@@ -64,6 +64,8 @@ type Run struct {
 	Ended    time.Time `json:"ended,omitzero"`
 	First    int       `json:"first"`
 	Reason   string    `json:"reason,omitempty"`
+	Supplier Text      `json:"supplier,omitempty"`
+	OrderNo  Text      `json:"order_no,omitempty"`
 }
 
 // Note is idempotency.Note as JSON.
@@ -96,6 +98,7 @@ type Attempt struct {
 	Egress      Text          `json:"egress,omitempty"`
 	Reused      bool          `json:"reused,omitempty"`
 	UpstreamID  Text          `json:"upstream_id,omitempty"`
+	Supplier    Text          `json:"supplier,omitempty"`
 }
 
 // Wait is attempt.Wait as JSON.
@@ -108,7 +111,7 @@ type Wait struct {
 func RunsOf(list []idempotency.Run) (out []Run) {
 	for i := range list {
 		r := &list[i]
-		out = append(out, Run{Text(r.CallID), Text(r.ClientID), string(r.Kind), r.Started.UTC(), r.Ended.UTC(), r.First, r.Reason})
+		out = append(out, Run{Text(r.CallID), Text(r.ClientID), string(r.Kind), r.Started.UTC(), r.Ended.UTC(), r.First, r.Reason, Text(r.Supplier.Name), Text(r.Supplier.OrderNo)})
 	}
 	return out
 }
@@ -119,6 +122,7 @@ func Runs(list []Run) (out []idempotency.Run) {
 		r := &list[i]
 		out = append(out, idempotency.Run{
 			CallID: string(r.CallID), ClientID: string(r.ClientID), Kind: idempotency.Kind(r.Kind), Started: r.Started, Ended: r.Ended, First: r.First, Reason: r.Reason,
+			Supplier: idempotency.Supplier{Name: string(r.Supplier), OrderNo: string(r.OrderNo)},
 		})
 	}
 	return out
@@ -167,7 +171,7 @@ func HistoryOf(list attempt.History) (out []Attempt) {
 			Class: v.Class.String(), Reason: v.Reason, Basis: string(v.Basis), Executed: v.Executed.String(),
 			Detail: Text(a.Detail), Delay: a.Delay, Cause: a.Cause, RetryAfter: v.RetryAfter,
 			HostFault: v.HostFault, Alive: v.Alive, EgressFault: v.EgressFault,
-			Egress: Text(a.Egress), Reused: a.Reused, UpstreamID: Text(a.UpstreamID),
+			Egress: Text(a.Egress), Reused: a.Reused, UpstreamID: Text(a.UpstreamID), Supplier: Text(a.Supplier),
 		})
 	}
 	return out
@@ -184,7 +188,7 @@ func History(list []Attempt) (out attempt.History, err error) {
 		}
 		out = append(out, attempt.Attempt{
 			N: a.N, Count: a.Count, Started: a.Started, Duration: a.Duration, Host: string(a.Host), Status: a.Status,
-			Detail: string(a.Detail), Delay: a.Delay, Cause: a.Cause, Egress: string(a.Egress), Reused: a.Reused, UpstreamID: string(a.UpstreamID),
+			Detail: string(a.Detail), Delay: a.Delay, Cause: a.Cause, Egress: string(a.Egress), Reused: a.Reused, UpstreamID: string(a.UpstreamID), Supplier: string(a.Supplier),
 			Verdict: classify.Verdict{
 				Class: class, Reason: a.Reason, Basis: classify.Basis(a.Basis), Executed: executed,
 				HostFault: a.HostFault, Alive: a.Alive, EgressFault: a.EgressFault, RetryAfter: a.RetryAfter,

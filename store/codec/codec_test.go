@@ -17,20 +17,20 @@ var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
 // A record with everything, as the stores have it on disk. What is written today is
 // read for as long as there are files: these texts do not change.
 const (
-	runsText    = `[{"call_id":"a","client_id":"c","kind":"requeue","started":"2026-03-04T05:06:07.000000089Z","ended":"2026-03-04T05:06:08.000000089Z","first":1,"reason":"because"}]`
+	runsText    = `[{"call_id":"a","client_id":"c","kind":"requeue","started":"2026-03-04T05:06:07.000000089Z","ended":"2026-03-04T05:06:08.000000089Z","first":1,"reason":"because","supplier":"b","order_no":"A1-r2"}]`
 	notesText   = `[{"at":"2026-03-04T05:06:07.000000089Z","by":"me","did":"executed","text":["/w=="]}]`
 	historyText = `[{"n":7,"count":8,"started":"2026-03-04T05:06:07.000000089Z","duration_ns":10,"host":"u1.test:443","status":503,"class":"unknown",` +
 		`"reason":"status_503","basis":"key","executed":"maybe","detail":"\"é\"","delay_ns":11,"cause":"backoff","retry_after_ns":12,` +
-		`"host_fault":true,"alive":true,"egress_fault":true,"egress":"proxy-a","reused":true,"upstream_id":"u"}]`
+		`"host_fault":true,"alive":true,"egress_fault":true,"egress":"proxy-a","reused":true,"upstream_id":"u","supplier":"b"}]`
 	waitsText = `[{"cause":"backoff","for_ns":13}]`
 )
 
 var (
-	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because"}}
+	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because", Supplier: idempotency.Supplier{Name: "b", OrderNo: "A1-r2"}}}
 	notes   = []idempotency.Note{{At: start, By: "me", Did: "executed", Text: "\xff"}}
 	history = attempt.History{{
 		N: 7, Count: 8, Started: start, Duration: 10, Host: "u1.test:443", Status: 503, Detail: `"é"`,
-		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: "u",
+		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: "u", Supplier: "b",
 		Verdict: classify.Verdict{
 			Class: classify.Unknown, Reason: "status_503", Basis: classify.BasisKey, Executed: classify.ExecutedMaybe,
 			HostFault: true, Alive: true, EgressFault: true, RetryAfter: 12,

@@ -92,19 +92,26 @@ func (t tuple) attempt(a *attempt.Attempt, since time.Time) tuple {
 			flags |= f.flag
 		}
 	}
-	return t.begin().number(int64(a.N)).number(int64(a.Count)).time(a.Started, since).number(int64(a.Duration)).text(a.Host).number(int64(a.Status)).
+	t = t.begin().number(int64(a.N)).number(int64(a.Count)).time(a.Started, since).number(int64(a.Duration)).text(a.Host).number(int64(a.Status)).
 		token(v.Class.String()).text(v.Reason).token(string(v.Basis)).token(v.Executed.String()).text(a.Detail).number(int64(a.Delay)).token(a.Cause).
-		number(int64(v.RetryAfter)).number(flags).text(a.Egress).text(a.UpstreamID).end()
+		number(int64(v.RetryAfter)).number(flags).text(a.Egress).text(a.UpstreamID)
+	if a.Supplier != "" { // few have one, and calls of before have no place for it
+		t = t.text(a.Supplier)
+	}
+	return t.end()
 }
 
 // parseTuple reads a list into as many places.
-func parseTuple(text []byte, places ...any) error {
+func parseTuple(text []byte, places ...any) error { return parseShort(text, len(places), places...) }
+
+// parseShort reads a list into places, of which the last ones may be missing.
+func parseShort(text []byte, least int, places ...any) error {
 	read := places // json reads into what they point to
 	if err := json.Unmarshal(text, &read); err != nil {
 		return err
 	}
-	if len(read) < len(places) {
-		return fmt.Errorf("a list of %d, want %d", len(read), len(places))
+	if len(read) < least {
+		return fmt.Errorf("a list of %d, want %d", len(read), least)
 	}
 	return nil
 }
@@ -153,8 +160,8 @@ type attemptTuple struct {
 // UnmarshalJSON implements json.Unmarshaler.
 func (a *attemptTuple) UnmarshalJSON(text []byte) error {
 	var flags int
-	err := parseTuple(text, &a.N, &a.Count, &a.since, &a.Duration, &a.Host, &a.Status, &a.Class, &a.Reason, &a.Basis, &a.Executed, &a.Detail, &a.Delay, &a.Cause,
-		&a.RetryAfter, &flags, &a.Egress, &a.UpstreamID)
+	err := parseShort(text, 17, &a.N, &a.Count, &a.since, &a.Duration, &a.Host, &a.Status, &a.Class, &a.Reason, &a.Basis, &a.Executed, &a.Detail, &a.Delay, &a.Cause,
+		&a.RetryAfter, &flags, &a.Egress, &a.UpstreamID, &a.Supplier)
 	a.HostFault, a.Alive, a.EgressFault, a.Reused = flags&flagHostFault != 0, flags&flagAlive != 0, flags&flagEgressFault != 0, flags&flagReused != 0
 	return err
 }

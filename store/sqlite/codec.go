@@ -56,7 +56,7 @@ func runsText(runs []idempotency.Run) string {
 	for i := range runs {
 		r := &runs[i]
 		out = append(out, ",{"...).text("call_id", r.CallID).text("client_id", r.ClientID).text("kind", string(r.Kind)).time("started", r.Started).time("ended", r.Ended).
-			number("first", int64(r.First)).text("reason", r.Reason).end()
+			number("first", int64(r.First)).text("reason", r.Reason).text("supplier", r.Supplier.Name).text("order_no", r.Supplier.OrderNo).end()
 	}
 	return out.list()
 }
@@ -129,7 +129,7 @@ func historyText(h attempt.History) string {
 			text("class", v.Class.String()).text("reason", v.Reason).text("basis", string(v.Basis)).text("executed", v.Executed.String()).
 			text("detail", a.Detail).number("delay_ns", int64(a.Delay)).text("cause", a.Cause).number("retry_after_ns", int64(v.RetryAfter)).
 			flag("host_fault", v.HostFault).flag("alive", v.Alive).flag("egress_fault", v.EgressFault).
-			text("egress", a.Egress).flag("reused", a.Reused).text("upstream_id", a.UpstreamID).end()
+			text("egress", a.Egress).flag("reused", a.Reused).text("upstream_id", a.UpstreamID).text("supplier", a.Supplier).end()
 	}
 	return out.list()
 }

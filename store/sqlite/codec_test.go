@@ -16,7 +16,7 @@ import (
 func TestHistoryComesBack(t *testing.T) {
 	full := attempt.Attempt{
 		N: 7, Count: 8, Started: start.Add(9), Duration: 10, Host: "u1.test:443", Status: 503, Detail: "say \"no\" <&> \x01 é",
-		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: `a\b`,
+		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: `a\b`, Supplier: "supplier-b",
 		Verdict: classify.Verdict{
 			Class: classify.Unknown, Reason: "status_503", Basis: classify.BasisKey, Executed: classify.ExecutedMaybe,
 			HostFault: true, Alive: true, EgressFault: true, RetryAfter: 12,
@@ -28,7 +28,7 @@ func TestHistoryComesBack(t *testing.T) {
 			t.Errorf("history %v (-want +got):\n%s", err, diff)
 		}
 	}
-	runs := []idempotency.Run{{CallID: "a", Started: start, First: 1}, {CallID: "b", Started: start, Ended: start.Add(1), First: 3, Reason: `"x"`}}
+	runs := []idempotency.Run{{CallID: "a", Started: start, First: 1}, {CallID: "b", Started: start, Ended: start.Add(1), First: 3, Reason: `"x"`, Supplier: idempotency.Supplier{Name: "b", OrderNo: `"1"`}}}
 	got, err := parseRuns(runsText(runs))
 	if diff := cmp.Diff(runs, got); diff != "" || err != nil {
 		t.Errorf("runs %v (-want +got):\n%s", err, diff)
@@ -38,7 +38,7 @@ func TestHistoryComesBack(t *testing.T) {
 func TestCallsComeBack(t *testing.T) {
 	full := attempt.Attempt{
 		N: 7, Count: 8, Started: start.Add(-9), Duration: 10, Host: "\xff:443", Status: 503, Detail: "say \"no\" <&> \x01 é",
-		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: `a\b`,
+		Delay: 11, Cause: "backoff", Egress: "proxy-a", Reused: true, UpstreamID: `a\b`, Supplier: "supplier-b",
 		Verdict: classify.Verdict{
 			Class: classify.Unknown, Reason: "status_503", Basis: classify.BasisKey, Executed: classify.ExecutedMaybe,
 			HostFault: true, EgressFault: true, RetryAfter: 12,

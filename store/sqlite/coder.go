@@ -16,6 +16,7 @@ type coder struct {
 	buf     []byte // written so far, or still to be read
 	reading bool
 	bad     bool // what is read is not what was written
+	first   bool // what is read is of the first format, which says less
 }
 
 // integer is what number codes.
@@ -167,6 +168,10 @@ func (c *coder) attempt(a *attempt.Attempt) {
 	c.flag(&v.Alive)
 	c.flag(&v.EgressFault)
 	number(c, &v.RetryAfter)
+	if !c.first {
+		number(c, &v.Kind)
+		c.text(&a.Supplier)
+	}
 }
 
 func (c *coder) run(r *idempotency.Run) {
@@ -177,6 +182,10 @@ func (c *coder) run(r *idempotency.Run) {
 	c.time(&r.Ended)
 	number(c, &r.First)
 	c.text(&r.Reason)
+	if !c.first {
+		c.text(&r.Supplier.Name)
+		c.text(&r.Supplier.OrderNo)
+	}
 }
 
 func (c *coder) note(n *idempotency.Note) {

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"retryproxy/attempt"
 	"retryproxy/classify"
 	"retryproxy/idempotency"
 )
@@ -276,8 +279,29 @@ func TestFormatOfEntries(t *testing.T) {
 	for i := range 3 {
 		text = fmt.Appendf(text, "%d %s ", i, classify.Executed(i))
 	}
-	want := map[string]string{"rpR1": "193edc8d3aafd9e8f223e058a6dba8244ccefa37db5a02d028a36bfd10aeb56a"}
+	want := map[string]string{"rpR2": "704f7e9725e7a42243f4d058c6abf73707d66539b473f4179a4d212002de1e6d"}
 	if got := fmt.Sprintf("%x", sha256.Sum256(text)); got != want[redoMagic] {
 		t.Errorf("format %s has the sum %s, want %s: what is coded otherwise needs another format", redoMagic, got, want[redoMagic])
+	}
+}
+
+// A log that the version before left is read, and says nothing of what it did not know.
+func TestLogOfTheFormatBefore(t *testing.T) {
+	rec := idempotency.Record{
+		ID: key("a", 1), State: idempotency.StateWaiting, Host: "u1.test:443",
+		History: attempt.History{{N: 1, Host: "u1.test:443", Verdict: classify.Verdict{Class: classify.Transient, Reason: "status_503", RetryAfter: 5}}},
+		Runs:    []idempotency.Run{{CallID: "a", First: 1, Reason: "because"}, {CallID: "b", First: 2}},
+	}
+	out := coder{first: true}
+	out.record(&rec)
+	in := coder{buf: out.buf, reading: true, first: true}
+	var got idempotency.Record
+	in.record(&got)
+	if diff := cmp.Diff(rec, got); diff != "" || in.bad || len(in.buf) > 0 {
+		t.Errorf("bad %v, %d bytes are left (-want +got):\n%s", in.bad, len(in.buf), diff)
+	}
+	l := redoLog{id: 7}
+	if err := l.own(&frame{format: redoFirst, id: 7}); err != nil {
+		t.Errorf("own = %v", err)
 	}
 }

@@ -24,6 +24,7 @@ var advanceTests = []test{
 	{"executed rises, only settling lowers it", executedRises},
 	{"next time and reason", nextAndReason},
 	{"runs end once, with their reason", runsEnd},
+	{"the record says who has the order, in later runs too", suppliersStay},
 }
 
 func everyTransition(b *bench) {
@@ -224,3 +225,28 @@ func runsEnd(b *bench) {
 	rec = b.advance(order, idempotency.StateParked, idempotency.StateFailed, ch)
 	b.same("runs after the end", rec.Runs, want)
 }
+
+func suppliersStay(b *bench) {
+	has := idempotency.Supplier{Name: "supplier-b", OrderNo: "A\x00é-r2"}
+	b.begin(claim(order, "call-1"), start, idempotency.Fresh)
+	ch := change("call-1", start)
+	ch.Supplier, ch.Append = has, tries(1, classify.ExecutedNo)
+	ch.Append[0].Supplier = "supplier-a"
+	rec := b.advance(order, idempotency.StateRunning, idempotency.StateWaiting, ch)
+	b.same("attempts", rec.History[0].Supplier, "supplier-a")
+	b.advance(order, idempotency.StateWaiting, idempotency.StateRunning, change("call-1", start))
+	b.advance(order, idempotency.StateRunning, idempotency.StateDead, change("call-1", start))
+	b.same("who has it", supplierOf(b.get(order, start)), has)
+	again := claim(order, "call-2")
+	again.Kind = idempotency.Redriven
+	b.same("who has it in a redrive", supplierOf(b.begin(again, start, idempotency.Fresh)), has)
+	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, change("call-2", start))
+	// Nothing was executed: the client orders anew.
+	b.same("who has it when the client orders anew", supplierOf(b.begin(claim(order, "call-3"), start, idempotency.Fresh)), idempotency.Supplier{})
+	ch = change("call-3", start)
+	ch.Supplier, ch.Executed = has, classify.ExecutedMaybe
+	b.advance(order, idempotency.StateRunning, idempotency.StateFailed, ch)
+	b.same("who has it when it may have been executed", supplierOf(b.begin(claim(order, "call-4"), start, idempotency.Fresh)), has)
+}
+
+func supplierOf(rec idempotency.Record) idempotency.Supplier { return rec.Supplier() }

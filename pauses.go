@@ -1,0 +1,22 @@
+package main
+
+import "retryproxy/pause"
+
+// mostPauses is far more than a studio has shops.
+const mostPauses = 10_000
+
+// pauseEvent tells of a shop that a platform stopped, or that goes on.
+func (a *app) pauseEvent(e pause.Event) {
+	a.metrics.Pause(e.Platform, e.Reason, !e.Ended)
+	attrs := []any{"platform", e.Platform, "shop", e.Shop, "operation", e.Operation, "reason", e.Reason}
+	if e.Ended {
+		a.log.Info("calls go on that a platform had stopped", append(attrs, "why", e.Why, "by", e.By, "note", e.Note, "since", e.Since, "turned_away", e.Calls)...)
+		return
+	}
+	attrs = append(attrs, "code", e.Code, "message", e.Message, "host", e.Host, "until", e.Until)
+	if e.Reason == pause.RiskControl {
+		a.log.Error("a platform stopped a shop: its calls are not sent until a person resumes it", attrs...)
+		return
+	}
+	a.log.Warn("a platform stopped calls: they are not sent for now", attrs...)
+}
