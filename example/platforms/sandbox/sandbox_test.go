@@ -57,7 +57,7 @@ func startPDD(o Options) (*Server, error) {
 }
 
 func startTEMU(o Options) (*Server, error) {
-	return StartTEMU(TEMU{Options: o, Tokens: map[string]string{"s1": "tok-s1"}, Orders: Sales(3, "s1"), Stock: map[int64]int{17: 100}})
+	return StartTEMU(TEMU{Options: o, Tokens: map[string]string{"s1": "tok-s1", "s2": "tok-s2"}, Orders: Sales(3, "s1"), Stock: map[int64]int{17: 100}})
 }
 
 func startA(o Options) (*Server, error) { return StartSupplierA(Supplier{Options: o}) }
@@ -353,6 +353,52 @@ func TestTokens(t *testing.T) {
 	}, func(o *Options) { o.Script = script })
 }
 
+// A new token is good at once, however long the old one would have been refused.
+func TestRenewedTokenIsGoodAtOnce(t *testing.T) {
+	script := func(p Point) Fault {
+		if p.Phase == Requesting && p.Number == 1 {
+			return Fault{Kind: Token, For: time.Hour}
+		}
+		return Fault{}
+	}
+	bubble(t, startPDD, func(r *rig) {
+		r.want("refused", r.pdd(), ":10019,")
+		token, err := r.s.Renew("s1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.want("renewed", r.pdd("access_token", token), `"success":true`)
+	}, func(o *Options) { o.Script = script })
+}
+
+// A connection that was open before the platform went down is of no use meanwhile.
+func TestKeptConnectionsGoDownToo(t *testing.T) {
+	script := func(p Point) Fault {
+		if p.Phase == Requesting && p.Order == "240101-0003" {
+			return Fault{Kind: Down}
+		}
+		return Fault{}
+	}
+	bubble(t, startPDD, func(r *rig) {
+		transport := r.client.Transport.(*http.Transport)
+		transport.DisableKeepAlives = false
+		defer transport.CloseIdleConnections()
+		r.want("list", r.pdd("type", "pdd.order.list.get"), "total_count") // its connection is kept
+		other := http.Client{Transport: &http.Transport{DialContext: transport.DialContext, DisableKeepAlives: true}}
+		res, err := other.Post("http://"+r.s.Address()+"/api/router", form, strings.NewReader(notice("order_sn", "240101-0003")))
+		if err == nil {
+			_ = res.Body.Close()
+			t.Error("the request that brings it down is answered")
+		}
+		if _, err := r.send("/api/router", form, notice()); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("over the kept connection = %v, want ECONNRESET", err)
+		}
+		if o := r.order("240101-0001"); o.Notified != 0 {
+			t.Errorf("books = %+v, want nothing done", o)
+		}
+	}, func(o *Options) { o.Script = script })
+}
+
 // temu sends an edit of stock; more are pairs of old and new text.
 func (r *rig) temu(more ...string) string {
 	r.t.Helper()
@@ -407,17 +453,21 @@ func TestTEMUKeysAndRate(t *testing.T) {
 		if again := r.temu(); again != first || stock() != 105 {
 			t.Errorf("again = %s, stock %d, want the first answer and 105", again, stock())
 		}
+		r.temu("tok-s1", "tok-s2") // a key is the shop's
 		r.temu(`"requestUniqueKey":"k1",`, "")
 		r.temu(`"requestUniqueKey":"k1",`, "")
+		if stock() != 120 {
+			t.Errorf("stock = %d, want 120", stock())
+		}
 		r.temu("k1", "k2", "Change", "Target", "stockDiff", "stockTarget")
 		if stock() != 5 {
 			t.Errorf("stock = %d, want 5", stock())
 		}
 		effects := r.s.Books.Read(time.Now()).Platforms[0].Effects
-		if want := (map[Effect]int{Stock: 4, Refused: 1}); !maps.Equal(effects, want) {
+		if want := (map[Effect]int{Stock: 5, Refused: 1}); !maps.Equal(effects, want) {
 			t.Errorf("effects = %v, want %v", effects, want)
 		}
-		for range 15 {
+		for range 14 {
 			r.want("list", r.temu("stock.edit", "stock.edit", "bg.local.goods.stock.edit", "bg.order.list.get"), `"totalItemNum":3`)
 		}
 		r.want("21st within a second", r.temu(), ":4000004,")
@@ -466,6 +516,7 @@ func TestSupplierBansWhoFloods(t *testing.T) {
 		r.want("anything else", r.a("/api/balance"), ":10004,")
 		time.Sleep(time.Hour)
 		r.want("later", r.a("/api/order/query"), `"orderStatus":2`)
+		r.want("counted from 0 again", r.a("/api/order/query"), ":10016,")
 	})
 }
 
@@ -534,27 +585,35 @@ func TestSupplierB(t *testing.T) {
 // Every fault does what its name says to each platform, and the books tell what
 // was done.
 func TestFaults(t *testing.T) {
-	submitA := func() (string, string) {
-		p := params{"appId": "demo-app", "outOrderId": "240101-0001", "productId": "phone-50", "account": "139", "amount": "5000", "timestamp": strconv.FormatInt(time.Now().Unix(), 10)}
-		p["sign"] = p.joined("demo-secret")
-		return "/api/order/submit", p.form()
+	edit := func() (path, contentType, body string) {
+		p := params{
+			"type": "bg.local.goods.stock.edit", "app_key": "demo-app", "access_token": "tok-s1", "data_type": "JSON",
+			"timestamp": "946684800", "requestUniqueKey": "240101-0001", "skuStockTargetList": `[{"skuId":17,"stockTarget":1}]`,
+		}
+		text := fmt.Sprintf(`{"type":%q,"app_key":%q,"access_token":%q,"data_type":%q,"timestamp":%s,"requestUniqueKey":%q,"skuStockTargetList":%s,"sign":%q}`,
+			p["type"], p["app_key"], p["access_token"], p["data_type"], p["timestamp"], p["requestUniqueKey"], p["skuStockTargetList"], p.wrapped("demo-secret"))
+		return "/openapi/router", "application/json", text
 	}
-	submitB := func() (string, string) {
+	submitB := func() (path, contentType, body string) {
 		p := params{"userid": "demo-app", "sporderid": "240101-0001", "productid": "phone-50", "num": "1", "account": "139", "spordertime": "20000101080000"}
 		p["sign"] = p.listed("demo-secret", "userid", "productid", "num", "account", "spordertime", "sporderid")
-		return "/onlinepay.do", p.form()
+		return "/onlinepay.do", form, p.form()
 	}
 	for _, platform := range []struct {
 		name  string
 		start func(Options) (*Server, error)
-		write func() (path, body string)
+		write func() (path, contentType, body string)
 		codes map[Kind]string
 	}{
-		{"pdd", startPDD, func() (string, string) { return "/api/router", notice() }, map[Kind]string{
+		{"pdd", startPDD, func() (path, contentType, body string) { return "/api/router", form, notice() }, map[Kind]string{
 			NewCode: ":59999,", SystemError: ":52001,", Throttle: ":52101,", Quota: ":70036,", Token: ":10019,",
 			Maintenance: ":70033,", Signature: ":20004,", Clock: "timestamp", Duplicate: "重复通知", None: `"success":true`,
 		}},
-		{"supplier-a", startA, submitA, map[Kind]string{
+		{"temu", startTEMU, edit, map[Kind]string{
+			NewCode: ":9990001,", SystemError: ":4000000,", Throttle: ":4000004,", Quota: ":4000004,", Token: ":3000034,",
+			Maintenance: ":7000000,", Signature: ":3000001,", Clock: ":3000012,", Duplicate: ":2000000,", None: `"success":true`,
+		}},
+		{"supplier-a", startA, func() (path, contentType, body string) { return "/api/order/submit", form, submission("240101-0001") }, map[Kind]string{
 			NewCode: ":10777,", SystemError: ":-99,", Throttle: ":10016,", Quota: ":7001,", Token: ":10002,",
 			Maintenance: ":10013,", Signature: "签名", Clock: "timestamp", Duplicate: ":10010,", None: `"orderStatus":0`,
 		}},
@@ -569,12 +628,11 @@ func TestFaults(t *testing.T) {
 					if p.Phase == Requesting && p.Number == 1 {
 						return f
 					}
-					return Fault{}
+					return Fault{For: time.Hour} // orders are not delivered meanwhile
 				}
 				bubble(t, platform.start, func(r *rig) {
 					begun := time.Now()
-					path, body := platform.write()
-					got, err := r.send(path, form, body)
+					got, err := r.send(platform.write())
 					r.seen(f, got, err, time.Since(begun), platform.codes)
 					r.booked(f)
 				}, func(o *Options) { o.Script = script })
@@ -599,6 +657,9 @@ func (r *rig) seen(f Fault, got string, err error, took time.Duration, codes map
 		r.want("answer", got, "<html>")
 	case Garbage:
 		r.want("answer", got, `encoding="GBK"`)
+		if text, _ := simplifiedchinese.GBK.NewDecoder().String(got); !strings.HasSuffix(text, "\ufffd") {
+			r.t.Errorf("answer = %q, want it torn within a character", text)
+		}
 	case BadGateway, Unavailable, TimedOut:
 		r.want("answer", got, string(f.Kind))
 	case Hang:
@@ -636,14 +697,14 @@ func (r *rig) isDownFor(d time.Duration) {
 // booked wants in the books what the fault says, and nothing else.
 func (r *rig) booked(f Fault) {
 	r.t.Helper()
-	o, want := r.order("240101-0001"), 0
+	done, want := r.order("240101-0001").Events, 0
 	if f.Executed {
 		want = 1
 	}
 	report := r.s.Books.Read(time.Now())
 	e := report.Recent[0]
-	if o.Charged+o.Notified != want || len(e.Effects) != want || e.Fault != f.String() || report.Platforms[0].Faults[f.String()] != 1 {
-		r.t.Errorf("books = %+v, %+v, want %s and %d effects", o, e, f, want)
+	if len(done) != want || len(e.Effects) != want || e.Fault != f.String() || report.Platforms[0].Faults[f.String()] != 1 {
+		r.t.Errorf("books = %+v, %+v, want %s and %d effects", done, e, f, want)
 	}
 }
 
