@@ -51,8 +51,8 @@ type Answer struct {
 	Fields    message.Fields
 	Operation string // of the call; empty: unknown
 	Write     bool   // the call is not known to be a read
-	Doc       []byte // the content as JSON; nil: it is none
-	Text      []byte // the content decoded; nil: it is binary or cannot be decoded
+	Doc       string // the content as JSON; empty: it is none
+	Text      string // the content decoded; empty: it is binary or cannot be decoded
 	Fault     string // why Doc is nil
 }
 
@@ -88,9 +88,9 @@ func (b *Book) unruled(a *Answer) Kind {
 	switch {
 	case a.Status < 200 || a.Status > 299 || len(b.Success) == 0:
 		return Unsaid
-	case a.Doc == nil && !a.Write && (a.Fault == faultBinary || a.Fault == faultCut):
+	case a.Doc == "" && !a.Write && (a.Fault == faultBinary || a.Fault == faultCut):
 		return Unsaid // a download, or a list that is too long to be looked at
-	case a.Doc == nil:
+	case a.Doc == "":
 		return Unreadable
 	}
 	for i := range b.Success {
@@ -103,7 +103,7 @@ func (b *Book) unruled(a *Answer) Kind {
 
 // first is the first value that stands at one of the paths; empty: none.
 func (b *Book) first(a *Answer, paths []document.Path) string {
-	if a.Doc == nil {
+	if a.Doc == "" {
 		return ""
 	}
 	for i := range paths {
@@ -117,7 +117,7 @@ func (b *Book) first(a *Answer, paths []document.Path) string {
 // message is all that the platform says in words, each thing once.
 func (b *Book) message(a *Answer) string {
 	text := ""
-	if a.Doc == nil {
+	if a.Doc == "" {
 		return text
 	}
 	for i := range b.Message {
@@ -161,7 +161,7 @@ func (r *Rule) finds(a *Answer) bool {
 			return false
 		}
 	}
-	return r.Body == nil || a.Text != nil && r.Body.Match(a.Text)
+	return r.Body == nil || a.Text != "" && r.Body.MatchString(a.Text)
 }
 
 // holds says whether the condition is met. What cannot be read has nothing anywhere.
@@ -177,7 +177,7 @@ func (c *Condition) holds(a *Answer) bool {
 		for _, v := range a.Fields.Values(c.Header) {
 			look(strings.TrimSpace(v))
 		}
-	} else if a.Doc != nil {
+	} else if a.Doc != "" {
 		c.Path.Each(a.Doc, func(v document.Value) bool { return look(v.Text) })
 	}
 	return is && !not && !(c.Absent && found) && !(c.Present && !found)

@@ -69,7 +69,7 @@ func (h *Hint) wait(a *Answer, s *Said, now time.Time) time.Duration {
 		}
 	case h.Header != "":
 		return h.Unit.wait(a.Fields.Get(h.Header), now)
-	case a.Doc != nil:
+	case a.Doc != "":
 		if v, ok := h.Path.First(a.Doc); ok {
 			return h.Unit.wait(v.Text, now)
 		}
@@ -120,7 +120,7 @@ func (c *Cost) wait(a *Answer) time.Duration {
 
 // number is the one at a path; 0: there is none.
 func number(a *Answer, p document.Path) float64 {
-	if a.Doc == nil {
+	if a.Doc == "" {
 		return 0
 	}
 	v, _ := p.First(a.Doc)

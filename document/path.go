@@ -1,11 +1,10 @@
 // Package document answers one question: what stands at a place of a message?
 //
 // A document is JSON text (RFC 8259). It is read where it lies: numbers keep their
-// digits, and of members with the same name the first counts.
+// digits. A named step takes the first of members with the same name.
 package document
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,8 +18,9 @@ var ErrPath = errors.New(`want a path such as $.a.b, $.list[0].x, $.list[*].x, $
 
 // Path says where in a document something stands. The zero Path stands nowhere.
 type Path struct {
-	text  string
-	steps []step
+	text   string
+	steps  []step
+	ending string // the last name and its quote, as they stand in a document; empty: there is none
 }
 
 // step goes from a value to values in it.
@@ -55,6 +55,12 @@ func ParsePath(text string) (Path, error) {
 			return Path{}, fmt.Errorf("%w; %q makes no sense from %q on", ErrPath, text, rest)
 		}
 		p.steps, rest = append(p.steps, s), after
+		if s.name != "" {
+			p.ending = s.name + `"`
+		}
+	}
+	if strings.ContainsAny(p.ending, "\\\n\t") || strings.Count(p.ending, `"`) > 1 {
+		p.ending = "" // it is written with escapes
 	}
 	return p, nil
 }
@@ -155,17 +161,17 @@ func valueOf(r *gjson.Result) Value {
 	return v
 }
 
-var byteOrderMark = []byte("\ufeff")
+const byteOrderMark = "\ufeff"
 
 // Valid says whether doc is one JSON value, a byte order mark before it allowed, and not
 // nested too deep.
-func Valid(doc []byte) bool {
-	doc = bytes.TrimPrefix(doc, byteOrderMark)
-	return !tooDeep(doc) && gjson.ValidBytes(doc)
+func Valid(doc string) bool {
+	doc = strings.TrimPrefix(doc, byteOrderMark)
+	return !tooDeep(doc) && gjson.Valid(doc)
 }
 
 // tooDeep counts brackets outside of strings.
-func tooDeep(doc []byte) bool {
+func tooDeep(doc string) bool {
 	depth := 0
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
@@ -187,7 +193,7 @@ func tooDeep(doc []byte) bool {
 }
 
 // First is the first value that stands at the path in a valid document.
-func (p Path) First(doc []byte) (v Value, ok bool) {
+func (p Path) First(doc string) (v Value, ok bool) {
 	p.Each(doc, func(found Value) bool {
 		v, ok = found, true
 		return false
@@ -197,13 +203,22 @@ func (p Path) First(doc []byte) (v Value, ok bool) {
 
 // Each gives the values that stand at the path in a valid document, as long as do
 // returns true.
-func (p Path) Each(doc []byte, do func(Value) (more bool)) {
-	if p.text == "" {
+func (p Path) Each(doc string, do func(Value) (more bool)) {
+	if p.text == "" || !p.mayBeIn(doc) {
 		return
 	}
-	root := gjson.ParseBytes(bytes.TrimPrefix(doc, byteOrderMark))
+	root := gjson.Parse(strings.TrimPrefix(doc, byteOrderMark))
 	walk(&root, p.steps, do)
 }
+
+// mayBeIn says whether the document has the last name of the path anywhere: as a rule that
+// is much sooner known than that it does not stand at the path.
+func (p Path) mayBeIn(doc string) bool {
+	return p.ending == "" || strings.Contains(doc, p.ending) || strings.Contains(doc, escapedName)
+}
+
+// escapedName begins what may be a character of a name.
+const escapedName = `\u00`
 
 // walk goes the steps from r; false: enough.
 func walk(r *gjson.Result, steps []step, do func(Value) bool) (more bool) {
@@ -250,27 +265,27 @@ func dive(r *gjson.Result, steps []step, do func(Value) bool) (more bool) {
 
 // Unpack gives the document with the strings at these paths that hold JSON replaced by
 // that JSON. Others stay as they are.
-func Unpack(doc []byte, paths []Path) []byte {
+func Unpack(doc string, paths []Path) string {
 	for i := range paths {
 		doc = paths[i].unpack(doc)
 	}
 	return doc
 }
 
-func (p Path) unpack(doc []byte) []byte {
-	root := gjson.ParseBytes(bytes.TrimPrefix(doc, byteOrderMark))
-	out, changed := opened(&root, p.steps)
-	if !changed {
+func (p Path) unpack(doc string) string {
+	if !p.mayBeIn(doc) {
 		return doc
 	}
-	return []byte(out)
+	root := gjson.Parse(strings.TrimPrefix(doc, byteOrderMark))
+	out, _ := opened(&root, p.steps)
+	return out
 }
 
 // opened is the text of r with the JSON in strings at steps opened.
 func opened(r *gjson.Result, steps []step) (text string, changed bool) {
 	if len(steps) == 0 {
 		inner := strings.TrimSpace(r.Str)
-		if r.Type == gjson.String && inner != "" && (inner[0] == '{' || inner[0] == '[') && Valid([]byte(inner)) {
+		if r.Type == gjson.String && inner != "" && (inner[0] == '{' || inner[0] == '[') && Valid(inner) {
 			return inner, true
 		}
 		return r.Raw, false

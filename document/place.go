@@ -85,7 +85,15 @@ type Request struct {
 	Target string // path and query, as they are sent
 	Fields message.Fields
 	Body   []byte // decoded, as far as it is known
-	valid  answer // of Body: it is JSON
+	text   string // of Body, once it was asked for
+	valid  answer // it is JSON
+}
+
+func (r *Request) content() string {
+	if r.text == "" {
+		r.text = string(r.Body)
+	}
+	return r.text
 }
 
 // answer to a question that is asked once.
@@ -102,12 +110,12 @@ func (p Place) Read(r *Request) (value string, ok bool) {
 	switch p.from {
 	case inForm:
 		if isForm(r) {
-			value, ok = parameter(string(r.Body), p.name)
+			value, ok = parameter(r.content(), p.name)
 		}
 	case inJSON:
 		var v Value
 		if r.isJSON() {
-			v, ok = p.path.First(r.Body)
+			v, ok = p.path.First(r.content())
 		}
 		value = v.Text
 	case inQuery:
@@ -143,7 +151,7 @@ func isForm(r *Request) bool {
 func (r *Request) isJSON() bool {
 	if r.valid == unasked {
 		r.valid = no
-		if Valid(r.Body) {
+		if Valid(r.content()) {
 			r.valid = yes
 		}
 	}

@@ -25,8 +25,8 @@ type Options struct {
 
 // Reading is what a body says.
 type Reading struct {
-	Doc  []byte // JSON, also of XML; nil: it is neither, or not whole
-	Text []byte // UTF-8; nil: it is binary or cannot be decoded
+	Doc  string // JSON, also of XML; empty: it is neither, or not whole
+	Text string // UTF-8; empty: it is binary or cannot be decoded
 	// Fault is why there is no Doc: empty, cut, coding, charset, binary, not json or not xml.
 	Fault string
 }
@@ -60,23 +60,24 @@ func Read(fields message.Fields, head []byte, whole bool, o Options) Reading {
 	case plain == nil && len(head) > 0:
 		return Reading{Fault: FaultCoding}
 	case len(bytes.TrimSpace(plain)) == 0 && whole && all:
-		return Reading{Text: []byte{}, Fault: FaultEmpty}
+		return Reading{Fault: FaultEmpty}
 	}
 	media, params, _ := mime.ParseMediaType(fields.Get("Content-Type"))
 	whole = whole && all
 	if media != "" && !readable(media) && !looksReadable(plain) {
 		return Reading{Fault: FaultBinary}
 	}
-	text, ok := inUTF8(plain, charsetOf(o.Charset, params["charset"], plain), whole)
+	decoded, ok := inUTF8(plain, charsetOf(o.Charset, params["charset"], plain), whole)
 	if !ok {
 		return Reading{Fault: FaultCharset}
 	}
+	text := string(decoded)
 	r := Reading{Text: text}
 	switch {
 	case !whole:
 		r.Fault = FaultCut
 	case o.Format == "xml" || o.Format != "json" && looksLikeXML(text):
-		if r.Doc = fromXML(text); r.Doc == nil {
+		if r.Doc = fromXML(text); r.Doc == "" {
 			r.Fault = FaultNotXML
 		}
 	case document.Valid(text):
@@ -84,7 +85,7 @@ func Read(fields message.Fields, head []byte, whole bool, o Options) Reading {
 	default:
 		r.Fault = FaultNotJSON
 	}
-	if r.Doc != nil && len(o.Unpack) > 0 {
+	if r.Doc != "" && len(o.Unpack) > 0 {
 		r.Doc = document.Unpack(r.Doc, o.Unpack)
 	}
 	return r
@@ -106,15 +107,18 @@ func looksReadable(plain []byte) bool {
 	return len(plain) > 0 && (plain[0] == '{' || plain[0] == '[' || bytes.HasPrefix(plain, []byte("<?xml")))
 }
 
-func looksLikeXML(text []byte) bool {
-	text = bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
-	return bytes.HasPrefix(text, []byte("<")) && !isHTML(text)
+func looksLikeXML(text string) bool {
+	text = strings.TrimLeft(strings.TrimPrefix(text, "\ufeff"), " \t\r\n")
+	return strings.HasPrefix(text, "<") && !isHTML(text)
 }
 
 // isHTML sees the pages that gateways and risk controls send.
-func isHTML(text []byte) bool {
-	start := bytes.ToLower(text[:min(len(text), 64)])
-	return bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html"))
+func isHTML(text string) bool {
+	start := strings.ToLower(text[:min(len(text), 512)])
+	if strings.HasPrefix(start, "<?xml") { // XHTML
+		return strings.Contains(start, "<!doctype html") || strings.Contains(start, "<html")
+	}
+	return strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html")
 }
 
 // charsetOf is the one in the preset, else that of the header, else that of an XML
@@ -151,8 +155,11 @@ func inUTF8(plain []byte, charset string, whole bool) ([]byte, bool) {
 		if enc, err = htmlindex.Get(charset); err != nil {
 			return nil, false
 		}
-		if name, _ := htmlindex.Name(enc); name == "utf-8" {
+		switch name, _ := htmlindex.Name(enc); name {
+		case "utf-8":
 			enc = nil
+		case "gbk": // also what gb2312 is taken for: those who say so send more
+			enc = simplifiedchinese.GB18030
 		}
 	}
 	if enc == nil && validText(plain, whole) {

@@ -20,20 +20,20 @@ type element struct {
 }
 
 // fromXML is an XML document, in UTF-8, as JSON: elements are members, those of one name
-// a list, attributes members with an @ before the name, text beside them #text. nil: it
+// a list, attributes members with an @ before the name, text beside them #text. Empty: it
 // is none. No entity is resolved but the five of XML.
-func fromXML(text []byte) []byte {
-	d := xml.NewDecoder(bytes.NewReader(text))
+func fromXML(text string) string {
+	d := xml.NewDecoder(strings.NewReader(text))
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // it is UTF-8 already
 	root := &element{}
 	stack := []*element{root}
 	for {
 		token, err := d.Token()
 		if err == io.EOF && len(stack) == 1 && len(root.names) == 1 {
-			return root.json()
+			return string(root.json())
 		}
 		if err != nil || len(stack) > deepestXML {
-			return nil
+			return ""
 		}
 		at := stack[len(stack)-1]
 		switch t := token.(type) {

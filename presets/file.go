@@ -48,10 +48,12 @@ type idempotentText struct {
 }
 
 type requestConditionText struct {
-	At     document.Place `key:"at"`
-	Is     []string       `key:"is"`
-	Not    []string       `key:"not"`
-	Absent bool           `key:"absent"`
+	At      document.Place `key:"at"`
+	Is      []string       `key:"is"`
+	Not     []string       `key:"not"`
+	Absent  bool           `key:"absent"`
+	Present bool           `key:"present"`
+	Matches string         `key:"matches"`
 }
 
 type limitText struct {

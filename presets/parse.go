@@ -87,7 +87,7 @@ func compile(f *file, r *config.Reading, builtin bool) (*Preset, error) {
 	c.head(f)
 	p.Sign, p.Replay = c.sign(f), f.Replay
 	for i := range f.Idempotent {
-		p.Idempotent = append(p.Idempotent, c.idempotent(&f.Idempotent[i]))
+		p.Idempotent = append(p.Idempotent, c.idempotent(&f.Idempotent[i], fmt.Sprintf("idempotent[%d]", i)))
 	}
 	for i := range f.Limits {
 		p.Limits = append(p.Limits, c.limit(&f.Limits[i], fmt.Sprintf("limits[%d]", i)))
@@ -148,10 +148,17 @@ func (c compiler) sign(f *file) *signer.Scheme {
 	return &f.Sign
 }
 
-func (c compiler) idempotent(t *idempotentText) Idempotent {
+func (c compiler) idempotent(t *idempotentText, path string) Idempotent {
 	d := Idempotent{Operation: t.Operation}
-	for _, w := range t.Where {
-		d.Where = append(d.Where, RequestCondition(w))
+	if t.Operation == "" {
+		c.Fail(path+".operation", "is missing; * is every operation")
+	}
+	for i, w := range t.Where {
+		at := fmt.Sprintf("%s.where[%d]", path, i)
+		if len(w.Is)+len(w.Not) == 0 && !w.Absent && !w.Present && w.Matches == "" {
+			c.Fail(at, "want one of is, not, absent, present, matches")
+		}
+		d.Where = append(d.Where, RequestCondition{w.At, w.Is, w.Not, w.Absent, w.Present, c.pattern(at+".matches", w.Matches)})
 	}
 	return d
 }

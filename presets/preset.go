@@ -5,6 +5,7 @@ package presets
 
 import (
 	"crypto/sha256"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -68,9 +69,10 @@ type Idempotent struct {
 
 // RequestCondition is one on what stands at a place of a request.
 type RequestCondition struct {
-	At      document.Place
-	Is, Not []string
-	Absent  bool
+	At              document.Place
+	Is, Not         []string
+	Absent, Present bool
+	Matches         *regexp.Regexp
 }
 
 // Limit bounds how often operations are called.
@@ -129,7 +131,9 @@ func (d *Idempotent) holds(r *document.Request) bool {
 	for i := range d.Where {
 		c := &d.Where[i]
 		v, ok := c.At.Read(r)
-		if c.Absent && ok || len(c.Is) > 0 && !slices.Contains(c.Is, v) || slices.Contains(c.Not, v) {
+		switch {
+		case c.Absent && ok, c.Present && !ok, len(c.Is) > 0 && !slices.Contains(c.Is, v), slices.Contains(c.Not, v),
+			c.Matches != nil && (!ok || !c.Matches.MatchString(v)):
 			return false
 		}
 	}

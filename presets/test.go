@@ -11,6 +11,9 @@ import (
 	"retryproxy/policy"
 )
 
+// clock is when fixtures are judged that say nothing else.
+var clock = time.Unix(1_760_000_000, 0)
+
 // byStatus is what a fixture expects of an answer about which nothing is said.
 const byStatus = "status"
 
@@ -59,7 +62,7 @@ func (p *Preset) hearFixture(f *Fixture) (classify.Said, error) {
 	}
 	now := f.Now
 	if now.IsZero() {
-		now = time.Unix(1_760_000_000, 0)
+		now = clock
 	}
 	return p.Hear(&facts, &r, 1<<20, now), nil
 }
