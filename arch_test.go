@@ -28,6 +28,7 @@ type layer struct {
 var layers = map[string]layer{
 	"message":     {level: 0},
 	"backoff":     {level: 0},
+	"redact":      {level: 0},
 	"document":    {level: 0, beside: []string{"message"}},
 	"classify":    {level: 0, beside: []string{"message", "document", "internal/glob"}},
 	"signer":      {level: 0, beside: []string{"message", "document"}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -375,4 +376,29 @@ func TestQuotaWaitsForItsReset(t *testing.T) {
 		r.want(again, 200, u, 3)
 		r.wantHeader(again, "Idempotency-Replayed", "true")
 	}, append(ownPreset(t, stopping), "idempotency: {ttl: 1h}", "idempotency: {ttl: 1h}")...)
+}
+
+// What is secret is to be seen nowhere: not in logs, metrics, the API or exports.
+func TestSecretsAreShownNowhere(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		const s = "S3CR3T"
+		r.upstream("u1.test:80", answer(200, `{"code":99,"text":"no","card_pwd":"`+s+`","list":[{"voucher_no":"`+s+`"}]}`, js, "Set-Cookie: a="+s))
+		body := "op=order&token=" + s + "&sign=" + s + "&client_secret=" + s + "&param=" + url.QueryEscape(`{"access_token":"`+s+`"}`)
+		r.post("http://u1.test/orders?op=order&app_secret="+s+"&mine_pin="+s, body, form, keyed, "X-Shop-Id: s1", "Authorization: Bearer "+s, "Cookie: c="+s, "X-Token: "+s)
+		shown := r.log.String() + string(r.admin("GET", "/metrics", "", nil).Body)
+		id := r.letter().ID
+		for _, path := range []string{
+			"/api/v1/calls", "/api/v1/calls/" + r.ended()[0].ID, "/api/v1/config", "/api/v1/policies", "/api/v1/limits", "/api/v1/breakers",
+			lettersAPI, lettersAPI + "/" + id, lettersAPI + "/" + id + "?reveal=1", lettersAPI + "/export?reveal=1", lettersAPI + "/export?format=csv&reveal=1",
+		} {
+			shown += string(r.admin("GET", path, "", nil).Body)
+		}
+		shown += string(r.admin("POST", "/api/v1/explain", `{"method":"POST","url":"http://u1.test/?sign=`+s+`","body":"token=`+s+`"}`, nil).Body)
+		if !strings.Contains(shown, "***") || !strings.Contains(shown, "orders") {
+			t.Error("requests and answers are not shown at all")
+		}
+		if i := strings.Index(shown, s); i >= 0 {
+			t.Errorf("a secret is shown: …%s", shown[max(0, i-300):min(len(shown), i+60)])
+		}
+	}, append(ownPreset(t, mine+"secrets: [mine_pin, token, X-Token]\ntoken: [form:token]\n"), "retry_limits:", "credentials: [{preset: mine, values: {client_secret: S3CR3T}}]\nretry_limits:")...)
 }

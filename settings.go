@@ -18,6 +18,7 @@ import (
 	"retryproxy/policy"
 	"retryproxy/presets"
 	"retryproxy/proxy"
+	"retryproxy/redact"
 	"retryproxy/report"
 	"retryproxy/signer"
 )
@@ -44,7 +45,7 @@ func buildSettings(cfg *config.Config, w ways, own addresses, mislabelled func()
 		Proxies: own.proxies, Others: own.others, Interfaces: interfaces(),
 	})
 	s := &proxy.Settings{
-		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Presets: known, Clients: clients, Guard: guard,
+		Instance: cfg.Instance, Via: cfg.Headers.Via, Policies: policies, Presets: known, Hide: redact.New(known.Secrets()), Clients: clients, Guard: guard,
 		Headers: proxy.HeaderNames{
 			Keys: cfg.Headers.IdempotencyKey, RetryCount: cfg.Headers.RetryCount, Shop: cfg.Headers.Shop,
 			ShopTier: cfg.Headers.ShopTier, Task: cfg.Headers.TaskType, Timeout: cfg.Headers.Timeout,

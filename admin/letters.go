@@ -17,6 +17,7 @@ import (
 
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
+	"retryproxy/redact"
 )
 
 // Letters are the calls that were given up: what proxy does with them. All are
@@ -33,7 +34,8 @@ type Letters struct {
 	StartBulk func(o deadletter.BulkOrder) (deadletter.Bulk, error)
 	Bulk      func() deadletter.Bulk
 	StopBulk  func(by string) deadletter.Bulk
-	Revealed  func(what, client string) // somebody is shown what may be secret
+	Revealed  func(what, client string) // somebody is shown requests and answers
+	Hide      func() *redact.Names      // what is shown nowhere
 }
 
 // letters are the routes below /deadletters.
@@ -190,7 +192,7 @@ func (c *letterCounts) add(v deadletter.View) {
 	c.Todo[v.Todo]++
 }
 
-// showLetter shows one letter; ?reveal=1 shows key, request and answer as they are.
+// showLetter shows one letter; ?reveal=1 shows key, request and answer, but for the values of secrets.
 func (s *server) showLetter(w http.ResponseWriter, r *http.Request) {
 	reveal, err := yesNo("reveal", r.URL.Query().Get("reveal"))
 	if err != nil {
@@ -206,7 +208,7 @@ func (s *server) showLetter(w http.ResponseWriter, r *http.Request) {
 		s.Letters.Revealed(rec.Receipt, r.RemoteAddr)
 	}
 	v := deadletter.NewView(&rec)
-	v.Whole(&rec, request, reveal)
+	v.Whole(&rec, request, reveal, s.Letters.Hide())
 	show(w, v)
 }
 
@@ -436,7 +438,7 @@ func (s *server) exportLetter(ctx context.Context, e *deadletter.Exporter, rec *
 			return err
 		}
 		v = deadletter.NewView(&whole)
-		v.Whole(&whole, request, true)
+		v.Whole(&whole, request, true, s.Letters.Hide())
 	}
 	return e.Write(&v)
 }

@@ -17,6 +17,7 @@ import (
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/redact"
 )
 
 // desk is what holds the letters behind the listener.
@@ -120,6 +121,7 @@ func (d *desk) deps() Letters {
 			_ = d.note("stop by %s", by)
 			return deadletter.Bulk{State: "cancelled"}
 		},
+		Hide: func() *redact.Names { return redact.New(nil) },
 		Revealed: func(what, client string) {
 			_ = d.note("revealed %s to %s", what, client[:strings.LastIndexByte(client, ':')])
 		},

@@ -163,7 +163,7 @@ func todoText(counts map[string]int) string {
 func LettersShow(args []string, env Env) int {
 	f := newFlags("deadletters show", env)
 	r := f.remote()
-	reveal := f.Bool("reveal", false, "also print the key, and request and answer with what is secret in them; the proxy notes it in its log")
+	reveal := f.Bool("reveal", false, "also print the key, request and answer, but for the values of secrets; the proxy notes it in its log")
 	raw := f.Bool("json", false, "print the JSON of the admin API")
 	rest, code, ok := f.parse(args, 1, 1)
 	if !ok {
@@ -346,7 +346,7 @@ func LettersExport(args []string, env Env) int {
 	f := newFlags("deadletters export", env)
 	r, which := f.remote(), f.conditions()
 	format := f.String("format", deadletter.JSONL, "`jsonl` (one letter a line, bodies up to 64 KiB) or csv (for people, without attempts and answers)")
-	reveal := f.Bool("reveal", false, "with keys, and requests and answers with what is secret in them (csv: key, address and body of the request); the proxy notes it in its log")
+	reveal := f.Bool("reveal", false, "with keys, requests and answers, but for the values of secrets (csv: key, address and body of the request); the proxy notes it in its log")
 	if _, code, ok := f.parse(args, 0, 0); !ok {
 		return code
 	}

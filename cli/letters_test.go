@@ -17,6 +17,7 @@ import (
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/redact"
 )
 
 // desk holds the letters of a running proxy.
@@ -162,6 +163,7 @@ func (d *desk) running(t *testing.T) string {
 			},
 			Bulk:     d.view,
 			StopBulk: func(by string) deadletter.Bulk { _ = d.note("stop by %s", by); return d.view() },
+			Hide:     func() *redact.Names { return redact.New(nil) },
 			Revealed: func(what, _ string) { _ = d.note("revealed %s", what) },
 		},
 	}))
@@ -220,7 +222,7 @@ func TestLetterCommands(t *testing.T) {
 		{"show honoured", []string{"show", "e5"}, OK, "", []string{"its key goes to the upstream", "one that ignores them acts twice", "requeue -admin ADMIN e5\n", "resolve -admin ADMIN e5 -executed"}, ""},
 		{"show executed", []string{"show", "e3"}, OK, "", []string{"Executed: yes.", "resolve -admin ADMIN e3 -executed"}, ""},
 		{"show json", []string{"show", "e1", "-json"}, OK, "", []string{`"todo": "requeue"`}, ""},
-		{"show revealed", []string{"show", "-reveal", "e1"}, OK, "revealed e1", []string{"key order-e1", "Request:\n  POST http://a.test/orders?sign=secret", "(binary, as base64) AAE=", "Last answer:\n  503 Service Unavailable\n  Server: b\n\n  later\n"}, ""},
+		{"show revealed", []string{"show", "-reveal", "e1"}, OK, "revealed e1", []string{"key order-e1", "Request:\n  POST http://a.test/orders?sign=***", "(binary, as base64) AAE=", "Last answer:\n  503 Service Unavailable\n  Server: b\n\n  later\n"}, ""},
 		{"show unknown", []string{"show", "ff"}, Failure, "", nil, "there is no dead letter of this id"},
 		{"show nothing", []string{"show", ""}, Usage, "", nil, `"" is no id of a letter`},
 		{"show no id", []string{"show", "summary"}, Usage, "", nil, `"summary" is no id of a letter`},
@@ -255,7 +257,7 @@ func TestLetterCommands(t *testing.T) {
 		{"export", []string{"export"}, OK, "", []string{`"id":"e1"`, `"id":"e3"`}, ""},
 		{"export csv", []string{"export", "-format", "csv", "-state", "dead"}, OK, "", []string{"id,state,since", "\ne1,dead,", "\ne3,dead,"}, ""},
 		{"export revealed", []string{"export", "-reveal"}, OK, "revealed export", []string{`"key":"order-e1"`}, ""},
-		{"export csv revealed", []string{"export", "-format", "csv", "-reveal"}, OK, "revealed export", []string{"request_url,request_body\n", ",http://a.test/orders?sign=secret,base64:AAE=\n"}, ""},
+		{"export csv revealed", []string{"export", "-format", "csv", "-reveal"}, OK, "revealed export", []string{"request_url,request_body\n", ",http://a.test/orders?sign=***,base64:AAE=\n"}, ""},
 		{"export nonsense", []string{"export", "-format", "xml"}, Usage, "", nil, "want jsonl or csv"},
 		{"requeue refused", []string{"requeue", "e2"}, Failure, "requeue e2 unknown false by bob", []string{"What to do: The upstream may have acted"}, "look there first"},
 		{"help", []string{"requeue", "-h"}, OK, "", nil, "usage: retryproxy deadletters requeue [flags] [ID]"},

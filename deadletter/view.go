@@ -9,6 +9,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/redact"
 )
 
 // View is a letter as people and programs see it. What may be secret (the key,
@@ -120,20 +121,20 @@ func NewView(rec *idempotency.Record) View {
 	return v
 }
 
-// Whole adds request and answer; request nil: it was not kept. What may be secret
-// only where it is to be revealed.
-func (v *View) Whole(rec *idempotency.Record, request *idempotency.Request, reveal bool) {
+// Whole adds request and answer; request nil: it was not kept. What they say only where it
+// is to be revealed, and never the values of what hide names.
+func (v *View) Whole(rec *idempotency.Record, request *idempotency.Request, reveal bool, hide *redact.Names) {
 	if a := rec.Answer; a != nil && a.Status != 0 {
 		v.Answer = &AnswerView{Status: a.Status, Reason: a.Reason, Bytes: len(a.Body)}
 		if reveal && a.Kept {
-			v.Answer.Headers, v.Answer.Body = headers(a.Fields), contents(a.Body)
+			v.Answer.Headers, v.Answer.Body = headers(a.Fields, hide), contents(a.Body, hide)
 		}
 	}
 	if request != nil {
 		v.Request = &RequestView{Bytes: len(request.Body)}
 		if reveal {
-			v.Request.URL = request.Scheme + "://" + request.Authority + request.Target
-			v.Request.Headers, v.Request.Body = headers(request.Fields), contents(request.Body)
+			v.Request.URL = hide.Target(request.Scheme + "://" + request.Authority + request.Target)
+			v.Request.Headers, v.Request.Body = headers(request.Fields, hide), contents(request.Body, hide)
 		}
 	}
 	if reveal && !rec.Keyless {
@@ -167,23 +168,23 @@ func kindName(k idempotency.Kind) string {
 	return string(k)
 }
 
-func headers(f message.Fields) []Header {
+func headers(f message.Fields, hide *redact.Names) []Header {
 	out := make([]Header, len(f))
 	for i := range f {
-		out[i] = Header{f[i].Name, f[i].Value}
+		out[i] = Header{f[i].Name, hide.Header(f[i].Name, f[i].Value)}
 	}
 	return out
 }
 
 // contents are at most mostShown bytes of a body; nil: there is none.
-func contents(body []byte) *Contents {
+func contents(body []byte, hide *redact.Names) *Contents {
 	if len(body) == 0 {
 		return nil
 	}
 	c := Contents{Cut: len(body) > mostShown}
 	body = body[:min(len(body), mostShown)]
 	if text, ok := readableText(body, c.Cut); ok {
-		c.Text = text
+		c.Text = hide.Text(text)
 	} else {
 		c.Base64 = base64.StdEncoding.EncodeToString(body)
 	}

@@ -13,6 +13,7 @@ import (
 	"retryproxy/classify"
 	"retryproxy/idempotency"
 	"retryproxy/message"
+	"retryproxy/redact"
 )
 
 // whole is a letter with everything.
@@ -39,7 +40,7 @@ func whole() (*idempotency.Record, *idempotency.Request) {
 func TestViewOfALetter(t *testing.T) {
 	rec, request := whole()
 	v := NewView(rec)
-	v.Whole(rec, request, false)
+	v.Whole(rec, request, false, redact.New(nil))
 	text, err := json.MarshalIndent(&v, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -59,10 +60,10 @@ func TestViewOfALetter(t *testing.T) {
 func TestViewRevealed(t *testing.T) {
 	rec, request := whole()
 	v := NewView(rec)
-	v.Whole(rec, request, true)
+	v.Whole(rec, request, true, redact.New(nil))
 	want := RequestView{
 		Bytes: 22, URL: "https://a.test/orders?token=secret-query",
-		Headers: []Header{{"Authorization", "secret-login"}}, Body: &Contents{Text: `{"card":"secret-body"}`},
+		Headers: []Header{{"Authorization", "***"}}, Body: &Contents{Text: `{"card":"secret-body"}`},
 	}
 	if diff := cmp.Diff(&want, v.Request); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
@@ -72,7 +73,7 @@ func TestViewRevealed(t *testing.T) {
 	}
 	rec.Keyless = true
 	v = NewView(rec)
-	v.Whole(rec, nil, true)
+	v.Whole(rec, nil, true, redact.New(nil))
 	if v.Key != "" || v.KeyHash != "" || v.Request != nil {
 		t.Errorf("a letter without a key shows one: %q %q, or a request that was not kept: %v", v.Key, v.KeyHash, v.Request)
 	}
@@ -94,12 +95,12 @@ func TestContents(t *testing.T) {
 		{"cut binary", strings.Repeat("\x00", mostShown+1), "", true, true},
 	}
 	for _, tt := range tests {
-		c := contents([]byte(tt.body))
+		c := contents([]byte(tt.body), nil)
 		if c.Text != tt.text || (c.Base64 != "") != tt.binary || c.Cut != tt.cut {
 			t.Errorf("%s: contents = %.40q, base64 %.20q, cut %v", tt.name, c.Text, c.Base64, c.Cut)
 		}
 	}
-	if contents(nil) != nil {
+	if contents(nil, nil) != nil {
 		t.Error("an empty body has contents")
 	}
 }
@@ -166,7 +167,7 @@ func TestExportRevealed(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := NewView(rec)
-		v.Whole(rec, request, true)
+		v.Whole(rec, request, true, redact.New(nil))
 		if err := errors.Join(e.Write(&v), e.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"retryproxy/classify"
@@ -178,10 +177,4 @@ func (p *Preset) Hear(f *Facts, r *Response, most int, now time.Time) classify.S
 		Status: r.Status, Fields: r.Fields, Operation: f.Operation, Write: f.Nature.Writes(),
 		Doc: in.Doc, Text: in.Text, Fault: in.Fault,
 	}, now)
-}
-
-// IsSecret says whether the value of a member, parameter or header of this name is one
-// that is shown nowhere.
-func (p *Preset) IsSecret(name string) bool {
-	return slices.ContainsFunc(p.Secrets, func(s string) bool { return strings.EqualFold(s, name) })
 }

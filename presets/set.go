@@ -48,6 +48,14 @@ func (s *Set) place(p *Preset) {
 // List are all presets by name; read only.
 func (s *Set) List() []*Preset { return s.list }
 
+// Secrets are the names whose values are secret, of all presets.
+func (s *Set) Secrets() (names []string) {
+	for _, p := range s.list {
+		names = append(names, p.Secrets...)
+	}
+	return names
+}
+
 // Named is the preset of that name; nil: there is none.
 func (s *Set) Named(name string) *Preset {
 	if s == nil {

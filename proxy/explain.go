@@ -138,7 +138,7 @@ type HeaderLine struct {
 // the very steps that a call goes through, so that the two cannot differ. The
 // error wraps ErrQuestion.
 func Explain(set *Settings, sw *Switch, req ExplainRequest, now time.Time) (Explanation, error) {
-	e := Explanation{Method: req.Method, URL: req.URL}
+	e := Explanation{Method: req.Method, URL: set.Hide.Target(req.URL)}
 	if path, ok := set.askedDirectly(&req); ok {
 		req.URL = path
 		e.Notes = append(e.Notes, "the URL is one of our own: this is a request to us, not one through us")
@@ -321,7 +321,7 @@ func (e *Explanation) way(x *exchange) {
 }
 
 func (x *exchange) explainHop(h *hop) Hop {
-	out := Hop{URL: h.target.Scheme + "://" + h.host + h.path, Host: h.host}
+	out := Hop{URL: x.set.Hide.Target(h.target.Scheme + "://" + h.host + h.path), Host: h.host}
 	switch {
 	case x.mode == "reverse":
 		out.Why = "a route"

@@ -9,6 +9,7 @@ import (
 	"retryproxy/internal/glob"
 	"retryproxy/policy"
 	"retryproxy/presets"
+	"retryproxy/redact"
 	"retryproxy/signer"
 )
 
@@ -22,6 +23,7 @@ type Settings struct {
 	Policies    *policy.Set
 	Presets     *presets.Set // nil: none
 	Credentials Credentials
+	Hide        *redact.Names // what is shown nowhere
 	Shops       map[string]Shop
 
 	Clients *access.Clients
