@@ -36,6 +36,8 @@ type file struct {
 	Sign   signer.Scheme `key:"sign"`
 	Replay string        `key:"replay"`
 
+	Query queryText `key:"query"`
+
 	Answer      answerText `key:"answer"`
 	RulesBefore []RuleText `key:"rules_before"`
 	Rules       []RuleText `key:"rules"`

@@ -42,6 +42,8 @@ type Preset struct {
 	Sign   *signer.Scheme // nil: requests are not signed, or it is not known how
 	Replay string         // of a request whose signature is too old: window, handback, resign
 
+	Query *Query // how it is asked what became of an order; nil: it is not known
+
 	Answers  inspect.Options // Limit is the caller's
 	Book     classify.Book
 	Rules    []RuleText // as the file has them, those that are off included

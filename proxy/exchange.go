@@ -45,6 +45,7 @@ type exchange struct {
 	preset      *presets.Preset // of the platform; nil: none
 	known       presets.Facts   // what it knows of the request
 	signature   signature
+	asksOnly    bool     // it is a question about another call
 	pausedBy    string   // what stopped it, for people
 	routePreset string   // the one that the route names
 	sends       forwards // which headers of ours go upstream
@@ -219,7 +220,9 @@ func (x *exchange) round() {
 	t := x.try()
 	x.next = x.decide(t)
 	if x.next.Do != Retry {
-		x.conclude(t, x.next)
+		if !x.asksHere(t, x.next) {
+			x.conclude(t, x.next)
+		}
 		return
 	}
 	x.next = x.plan(t, x.next)

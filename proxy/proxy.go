@@ -78,8 +78,9 @@ type Hooks struct {
 	Breaker     func(e *breaker.Event) // of a shop or an exit
 	Moved       func(egress string)    // a call left by another address than its shop's
 	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
-	NewCode     func(preset string)    // an answer that its preset does not know
-	KeyOnly     func(host string)      // a repeat whose only basis is the key
+	Query       func(preset, answer string)
+	NewCode     func(preset string) // an answer that its preset does not know
+	KeyOnly     func(host string)   // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

@@ -64,6 +64,7 @@ type Metrics struct {
 	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
 	newCodes        *prometheus.CounterVec
+	queries         *prometheus.CounterVec
 	pauses          *prometheus.GaugeVec
 	pauseStarts     *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
@@ -103,6 +104,7 @@ func New(c Config) *Metrics {
 		passThrough:     f.counter("intercept_refused_total", "Times a client that does not trust our CA was given opaque tunnels for an hour.", "host"),
 		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
+		queries:         f.counter("queries_total", "Questions to suppliers what became of an order.", "preset", "answer"),
 		pauseStarts:     f.counter("pauses_total", "Shops or operations that a platform stopped.", "platform", "reason"),
 		pauses:          f.gauges("pauses", "Shops or operations that are not called, because the platform stopped them.", "platform", "reason"),
 		newCodes:        f.counter("new_codes_total", "Answers whose code no rule of the preset knows.", "preset"),
@@ -153,6 +155,11 @@ func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
 
 // NewCode counts an answer that its preset does not know.
 func (m *Metrics) NewCode(preset string) { m.token(m.newCodes, preset) }
+
+// Query counts a question to a supplier.
+func (m *Metrics) Query(preset, answer string) {
+	m.queries.WithLabelValues(m.reasons.label(preset), answer).Inc()
+}
 
 // Pause counts what a platform stopped, and what goes on.
 func (m *Metrics) Pause(platform, reason string, begins bool) {
