@@ -81,6 +81,7 @@ func commands() []command {
 		{"calls", "[-key key] [-text text] [-shop shop] [-host host] [-since time] … [-json | -csv]", "", "calls of a running proxy, those in progress and past ones", Calls},
 		{"why", "[-admin address]", "CALL|KEY|TEXT", "what became of an order: by call id, idempotency key, or a text such as its number", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"shops", "[-json]", "[resume SHOP -by NAME -note WHY]", "what platforms stopped: dead tokens, risk control, quotas; or let a shop go on", Shops},
 		{"breakers", "[-json]", "[reset HOST|SHOP@HOST|egress:NAME]", "who is cut off, since when, how many wait and until when; or close a breaker by hand", Breakers},
 		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
