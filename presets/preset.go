@@ -42,6 +42,8 @@ type Preset struct {
 	Sign   *signer.Scheme // nil: requests are not signed, or it is not known how
 	Replay string         // of a request whose signature is too old: window, handback, resign
 
+	Submit *Submit // how an order is placed here that another supplier did not take; nil: it is not known
+
 	Answers  inspect.Options // Limit is the caller's
 	Book     classify.Book
 	Rules    []RuleText // as the file has them, those that are off included

@@ -115,6 +115,15 @@ func (s *Scheme) Resign(r *Request, c Credentials, now time.Time, nonce func() s
 	return out, nil
 }
 
+// Sign signs a request that was made here: the signature takes the place of what stands
+// where it belongs. Date, nonce and token are the request's own. r stays as it is.
+func (s *Scheme) Sign(r *Request, c Credentials) (Request, error) {
+	if c[s.Secret] == "" {
+		return Request{}, fmt.Errorf("%w: no credential %q", ErrNoSecret, s.Secret)
+	}
+	return s.sign(r, c, s.forms()[0])
+}
+
 // checksums are fields that speak of the body's bytes: RFC 9530, RFC 3230, RFC 1864.
 var checksums = []string{"Content-Digest", "Repr-Digest", "Digest", "Content-MD5"}
 
