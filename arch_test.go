@@ -42,6 +42,7 @@ var layers = map[string]layer{
 	"report":      {level: 1},
 	"patience":    {level: 1},
 	"pause":       {level: 1},
+	"query":       {level: 1},
 	"deadletter":  {level: 1, beside: []string{"idempotency", "journal"}},
 
 	"inbound":         {level: 3, http: true}, // HTTP/2 only: its frames are the business of net/http

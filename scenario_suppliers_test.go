@@ -54,8 +54,12 @@ func suppliers(t *testing.T, more ...string) []string {
 
 // suppliersAfter is that with another first one.
 func suppliersAfter(t *testing.T, first string, more ...string) []string {
+	return withPresets(t, map[string]string{"mine": first, "supplier-b": supplierB, "supplier-c": supplierC}, more...)
+}
+
+func withPresets(t *testing.T, texts map[string]string, more ...string) []string {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"mine": first, "supplier-b": supplierB, "supplier-c": supplierC} {
+	for name, text := range texts {
 		write(t, filepath.Join(dir, name+".yaml"), text)
 	}
 	policy := append([]string{"deadline: 6s, preset: mine, failover: [supplier-b], jitter: none"}, more...)
@@ -362,4 +366,59 @@ func TestSupplierThatIsGone(t *testing.T) {
 		}
 		r.want(reply{}, 0, u, 1)
 	}, patch...)
+}
+
+// bothStores runs a test with a store in memory and with a durable one.
+func bothStores(t *testing.T, f func(r *rig), patch ...string) {
+	t.Run("memory", func(t *testing.T) { bubble(t, f, patch...) })
+	t.Run("durable", func(t *testing.T) { lasting(t, func(r *rig, _ func()) { f(r) }, patch...) })
+}
+
+// longer gives the questions their time.
+var longer = []string{"deadline: 6s", "deadline: 100s"}
+
+// A supplier that says, when asked, that it did not execute the order gets it again; when
+// it then refuses it, the next one does.
+func TestQuestionThenTheNextSupplier(t *testing.T) {
+	first := firstSupplier + supplier[strings.Index(supplier, "\nquery:"):]
+	bothStores(t, func(r *rig) {
+		u, b := r.upstream("u1.test:80", hangUp, broke), r.upstream("b.test:80", paid)
+		ask := r.answersWith("works", "failed")
+		got := r.places(orderA1, keyed, "X-Shop-Id: s1")
+		r.want(got, 200, u, 2)
+		r.want(got, 200, b, 1)
+		r.want(got, 200, ask, 2)
+		r.wantBody(got, `{"status":"ok","card":"4711"}`)
+	}, patches(withPresets(t, map[string]string{"mine": first, "supplier-b": supplierB}, "query: mine"), longer)...)
+}
+
+// Of an order that was handed on only the supplier that has it is asked, by its own number.
+func TestQuestionToTheSupplierThatHasIt(t *testing.T) {
+	first := firstSupplier + supplier[strings.Index(supplier, "\nquery:"):]
+	asks := supplierB + `query:
+  request: {url: "http://b.test/query", form: {no: "{order_no}", sign: "-"}}
+  first_after: 10s
+  every: 10s
+  rules: [{where: [{at: $.state, is: [done]}], is: done}]
+`
+	bothStores(t, func(r *rig) {
+		u, b := r.upstream("u1.test:80", broke), r.upstream("b.test:80", hangUp, inJSON(`{"state":"works"}`), inJSON(`{"state":"done"}`))
+		ask := r.answersWith("unknown")
+		got := r.places(orderA1, keyed)
+		r.want(got, 200, u, 1)
+		r.want(got, 200, ask, 0)
+		r.want(got, 200, b, 3)
+		if b.count() == 3 && (formOf(b, 2).Get("no") != "A1-r2" || b.seen()[1].Line != "POST /query HTTP/1.1") {
+			t.Errorf("the supplier was asked %s", b.seen()[1].Body)
+		}
+		r.wantBody(got, `{"state":"done"}`)
+	}, patches(withPresets(t, map[string]string{"mine": first, "supplier-b": strings.Replace(asks, "[done]}], is: done}", "[works]}], is: processing}, {where: [{at: $.state, is: [done]}], is: done}", 1)}, "query: mine"), longer)...)
+	bothStores(t, func(r *rig) { // one that cannot be asked leaves the order to a person
+		r.upstream("u1.test:80", broke)
+		b, ask := r.upstream("b.test:80", hangUp), r.answersWith("unknown")
+		got := r.places(orderA1, keyed)
+		r.want(got, 502, b, 1)
+		r.want(got, 502, ask, 0)
+		r.want(r.places(orderA1, keyed), 409, b, 1)
+	}, patches(withPresets(t, map[string]string{"mine": first, "supplier-b": supplierB}, "query: mine"), longer)...)
 }

@@ -105,13 +105,21 @@ func knownPresets(cfg *config.Config) (*presets.Set, error) {
 	for i := range cfg.Routes {
 		check(fmt.Sprintf("routes[%d].preset", i), cfg.Routes[i].Preset)
 	}
+	asks := func(path, name string) {
+		check(path, name)
+		if p := set.Named(name); p != nil && p.Query == nil {
+			errs = append(errs, cfg.Fault(path, fmt.Errorf("preset %q has no query", name)))
+		}
+	}
 	for i := range cfg.RetryPolicies {
 		p := &cfg.RetryPolicies[i]
+		asks(p.Path(i)+".query", p.Query)
 		check(p.Path(i)+".preset", p.Preset)
 		suppliers(p.Path(i), p)
 		for j := range p.Variants {
 			check(fmt.Sprintf("%s.variants[%d].preset", p.Path(i), j), p.Variants[j].Preset)
 			suppliers(fmt.Sprintf("%s.variants[%d]", p.Path(i), j), &p.Variants[j].Policy)
+			asks(fmt.Sprintf("%s.variants[%d].query", p.Path(i), j), p.Variants[j].Query)
 		}
 	}
 	return set, errors.Join(errs...)

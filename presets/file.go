@@ -37,6 +37,8 @@ type file struct {
 	Replay string        `key:"replay"`
 	Submit Submit        `key:"submit"`
 
+	Query queryText `key:"query"`
+
 	Answer      answerText `key:"answer"`
 	RulesBefore []RuleText `key:"rules_before"`
 	Rules       []RuleText `key:"rules"`

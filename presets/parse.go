@@ -41,7 +41,7 @@ func (f *family) read(name string) (*file, *config.Reading, error) {
 	if err := config.Decode(r.name, r.data, &head).Err(); err != nil {
 		return nil, nil, err
 	}
-	own := &file{}
+	own := &file{Query: queryText{FirstAfter: time.Minute, Every: time.Minute, Max: 10, Grace: 5 * time.Minute, NotFoundAnswers: 2, Rate: "1/s"}}
 	if head.Extends == name {
 		head.Extends = beneath + name
 	}
@@ -87,6 +87,7 @@ func compile(f *file, r *config.Reading, builtin bool) (*Preset, error) {
 	c.head(f)
 	p.Sign, p.Replay = c.sign(f), f.Replay
 	p.Submit = c.submit(f, p.Sign)
+	p.Query = c.query(f, p.Sign)
 	for i := range f.Idempotent {
 		p.Idempotent = append(p.Idempotent, c.idempotent(&f.Idempotent[i], fmt.Sprintf("idempotent[%d]", i)))
 	}

@@ -43,6 +43,7 @@ type Preset struct {
 	Replay string         // of a request whose signature is too old: window, handback, resign
 
 	Submit *Submit // how an order is placed here that another supplier did not take; nil: it is not known
+	Query  *Query  // how it is asked what became of an order; nil: it is not known
 
 	Answers  inspect.Options // Limit is the caller's
 	Book     classify.Book

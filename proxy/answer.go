@@ -30,7 +30,7 @@ type deadlined interface{ SetReadDeadline(time.Time) error }
 func (x *exchange) hold(t *tried) {
 	r := t.Response
 	limit, most := x.set.Body.Hold, holdFor
-	if x.preset != nil && (isText(r.Fields) || r.Length < 0) {
+	if x.reads() && (isText(r.Fields) || r.Length < 0) {
 		limit, most = x.set.Body.Inspect, x.policy.PerTryTimeout // its verdict stands in it
 	}
 	switch {
@@ -41,7 +41,7 @@ func (x *exchange) hold(t *tried) {
 		return
 	}
 	d, timed := r.Body.(deadlined)
-	if !timed && !x.fitsHold(r) && x.preset == nil {
+	if !timed && !x.fitsHold(r) && !x.reads() {
 		return
 	}
 	if timed {
@@ -67,7 +67,7 @@ func (x *exchange) holds(r *message.Response) bool {
 	switch {
 	case r.Status < 200 || r.Upgrade != nil || eventStream(r.Fields):
 		return false
-	case x.preset != nil:
+	case x.reads():
 		return true
 	case x.set.Body.Hold <= 0:
 		return false
@@ -76,6 +76,9 @@ func (x *exchange) holds(r *message.Response) bool {
 	}
 	return r.Status <= 299 && (x.fitsHold(r) || isJSON(r.Fields))
 }
+
+// reads says that what an answer says decides about the call, so that all of it is needed.
+func (x *exchange) reads() bool { return x.preset != nil || x.asksOnly }
 
 // mayTell are the statuses whose answer may itself say that the request had been
 // sent on.
@@ -189,6 +192,11 @@ func (x *exchange) usable() bool {
 func (x *exchange) conclude(t *tried, d Decision) {
 	x.outcome.decision = d
 	x.tell(d)
+	if taken, answered := x.asksLater(t, d); answered {
+		return
+	} else if taken {
+		t = nil
+	}
 	if t != nil && t.failed != nil {
 		_ = t.Response.Body.Close()
 	}

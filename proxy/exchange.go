@@ -46,6 +46,7 @@ type exchange struct {
 	known       presets.Facts   // what it knows of the request
 	signature   signature
 	backup      *backup  // the supplier that has the order instead; nil: none
+	asksOnly    bool     // it is a question about another call
 	pausedBy    string   // what stopped it, for people
 	routePreset string   // the one that the route names
 	sends       forwards // which headers of ours go upstream
@@ -229,7 +230,7 @@ func (x *exchange) round() {
 	t := x.try()
 	x.next = x.decide(t)
 	if x.next.Do != Retry {
-		if !x.handOn(t, x.next) {
+		if !x.handOn(t, x.next) && !x.asksHere(t, x.next) {
 			x.conclude(t, x.next)
 		}
 		return

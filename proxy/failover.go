@@ -11,6 +11,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
+	"retryproxy/deadletter"
 	"retryproxy/document"
 	"retryproxy/idempotency"
 	"retryproxy/inspect"
@@ -53,7 +54,7 @@ func HandsOn(d Decision, made attempt.History, executed classify.Executed) bool 
 	}
 	for i := range made {
 		v := &made[i].Verdict
-		sure := v.Basis == classify.BasisNotSent || v.Basis == classify.BasisRefused || slices.Contains(definite, v.Reason)
+		sure := v.Basis == classify.BasisNotSent || v.Basis == classify.BasisRefused || v.Basis == classify.BasisQuery || slices.Contains(definite, v.Reason)
 		if v.Executed != classify.ExecutedNo || !sure {
 			return false
 		}
@@ -130,7 +131,22 @@ func (x *exchange) mayHandOn(t *tried, d Decision) bool {
 	case x.p.Retries().Value(&x.attrs, time.Now()) != "on":
 		return false
 	}
-	return HandsOn(d, slices.Concat(x.rec.History, x.past), x.executed())
+	made := slices.Concat(x.rec.History, x.past)
+	if at := settledAt(&x.rec); !at.IsZero() {
+		made = slices.DeleteFunc(made, func(a attempt.Attempt) bool { return a.Started.Before(at) })
+	}
+	return HandsOn(d, made, max(x.past.Executed(), x.rec.Executed))
+}
+
+// settledAt is when a person or a supplier said last that nothing had been executed;
+// zero: nobody did. The attempts before are no doubt any more.
+func settledAt(rec *idempotency.Record) (at time.Time) {
+	for _, n := range rec.Notes {
+		if n.By == byQuery && n.Did == didQuery+"not_executed" || n.Did == deadletter.DidNotExecuted {
+			at = later(at, n.At)
+		}
+	}
+	return at
 }
 
 // laterSuppliers are those behind the one that has the order.
@@ -156,7 +172,7 @@ func (x *exchange) offered(name string) (*backup, error) {
 		return nil, errNoSubmit
 	}
 	b.OrderNo = x.numbered(b)
-	if err := b.preset.Submit.Check(x.orderFacts(b)); err != nil {
+	if err := b.preset.Submit.Check(x.orderFacts(b.Name, b)); err != nil {
 		return nil, err
 	}
 	return b, x.settlePlace(b)
@@ -194,35 +210,45 @@ func (x *exchange) ownKey() string {
 	return x.key
 }
 
-// orderFacts are what the supplier's templates are filled from, at this moment.
-func (x *exchange) orderFacts(b *backup) *template.Facts {
+// orderFacts are what the templates of a preset are filled from, at this moment; b is the
+// supplier that has the order or is to get it, nil: it is where its client sent it.
+func (x *exchange) orderFacts(preset string, b *backup) *template.Facts {
 	r := &x.call.Request
 	content := x.body.start(int(x.set.Body.Inspect))
 	if r.Fields.Has("Content-Encoding") {
 		content = inspect.Plain(r.Fields, content, int(x.set.Body.Inspect))
 	}
+	known, no := &x.known, orElse(x.known.BusinessKey, x.ownKey())
+	if b != nil {
+		known, no = &b.asked, b.OrderNo
+	}
 	var random [template.MaxRandom / 2]byte
 	_, _ = rand.Read(random[:])
 	return &template.Facts{
 		Key: x.ownKey(), CallID: x.id, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
-		Operation: b.asked.Operation, BusinessKey: b.asked.BusinessKey, OrderNo: b.OrderNo,
-		Cred: x.set.Credentials.Of(b.Name, x.labels.Shop), Now: time.Now().Add(-x.p.skews.of(b.Name)), Random: hex.EncodeToString(random[:]),
-		Call: &document.Request{Method: r.Method, Target: b.client[0].path, Fields: r.Fields, Body: content},
+		Operation: known.Operation, BusinessKey: known.BusinessKey, OrderNo: no,
+		Cred: x.set.Credentials.Of(preset, x.labels.Shop), Now: time.Now().Add(-x.p.skews.of(preset)), Random: hex.EncodeToString(random[:]),
+		Call: &document.Request{Method: r.Method, Target: x.clientHops()[0].path, Fields: r.Fields, Body: content},
 	}
 }
 
-// ordered is the supplier's own request, dated and signed now.
-func (x *exchange) ordered(b *backup) (*template.Request, error) {
-	r, err := b.preset.Submit.Request.Build(x.orderFacts(b))
-	if err != nil || b.preset.Sign == nil {
+// filled is a request of ours by a preset's template, dated and signed now.
+func (x *exchange) filled(t *template.Template, sign *signer.Scheme, preset string, b *backup) (*template.Request, error) {
+	r, err := t.Build(x.orderFacts(preset, b))
+	if err != nil || sign == nil {
 		return r, err
 	}
-	signed, err := b.preset.Sign.Sign(&signer.Request{Method: r.Method, Target: r.Target, Fields: r.Fields, Body: r.Body}, x.set.Credentials.Of(b.Name, x.labels.Shop))
+	signed, err := sign.Sign(&signer.Request{Method: r.Method, Target: r.Target, Fields: r.Fields, Body: r.Body}, x.set.Credentials.Of(preset, x.labels.Shop))
 	if err != nil {
 		return nil, err
 	}
 	r.Target, r.Fields, r.Body = signed.Target, signed.Fields, signed.Body
 	return r, nil
+}
+
+// ordered is the order as the supplier gets it.
+func (x *exchange) ordered(b *backup) (*template.Request, error) {
+	return x.filled(&b.preset.Submit.Request, b.preset.Sign, b.Name, b)
 }
 
 // entrust makes the supplier the one that has the order, in the record first. From then

@@ -173,7 +173,14 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 		}
 		switch rec.State {
 		case idempotency.StateInDoubt:
-			group.Go(func() { p.outOfDoubt(ctx, rec, now) })
+			if !underQuestion(rec) {
+				group.Go(func() { p.outOfDoubt(ctx, rec, now) })
+			} else if p.keeper.enter(rec.Host, mostAwakeAt) {
+				p.crew.goes(p.Log, func() {
+					defer p.keeper.exit(rec.Host)
+					p.askAbout(rec)
+				})
+			}
 		case idempotency.StateParked, idempotency.StateRunning, idempotency.StateWaiting:
 			woken, err := p.wake(ctx, rec, now)
 			failed = failed || err != nil

@@ -79,8 +79,9 @@ type Hooks struct {
 	Moved       func(egress string)           // a call left by another address than its shop's
 	PassThrough func(host string)             // a client refuses our CA: its tunnels there stay closed
 	Failover    func(policy, from, to string) // an order goes to another supplier: names of presets
-	NewCode     func(preset string)           // an answer that its preset does not know
-	KeyOnly     func(host string)             // a repeat whose only basis is the key
+	Query       func(preset, answer string)
+	NewCode     func(preset string) // an answer that its preset does not know
+	KeyOnly     func(host string)   // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

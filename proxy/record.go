@@ -28,6 +28,10 @@ func (x *exchange) answeredByKey() bool {
 	}
 	x.readPatience()
 	for end := x.begun.Add(x.deadline()); ; {
+		if underQuestion(&x.rec) && x.waitsForQuestion(end) {
+			x.countKey(idempotency.InDoubt.String())
+			return x.answeredBy(idempotency.Begun{Result: idempotency.InDoubt, Record: x.rec})
+		}
 		if !x.runsElsewhere(claim.ID) {
 			begun, r := x.begin(claim)
 			if r != nil {
@@ -36,10 +40,16 @@ func (x *exchange) answeredByKey() bool {
 			}
 			x.rec = begun.Record
 			x.note(claim.ID)
+			if begun.Result == idempotency.InDoubt && underQuestion(&begun.Record) {
+				continue
+			}
 			if begun.Result != idempotency.Busy {
 				x.countKey(begun.Result.String())
 				return x.answeredBy(begun)
 			}
+		}
+		if underQuestion(&x.rec) {
+			continue
 		}
 		if x.letsWaiterGo(end) || x.follow(claim.ID, end) {
 			return true
@@ -90,7 +100,7 @@ func (x *exchange) runsElsewhere(id idempotency.ID) bool {
 		return false
 	}
 	rec, err := x.p.Store.Get(context.WithoutCancel(x.call.Context()), id, time.Now())
-	if err != nil || rec.State.Ended() {
+	if err != nil || rec.State.Ended() && !underQuestion(&rec) {
 		return false
 	}
 	x.rec = rec
@@ -156,7 +166,12 @@ func (x *exchange) keyRefusal(r idempotency.Result) *refusal {
 	case idempotency.Credentials:
 		return refuse("key_mismatch", "the key was used with other credentials; nothing of that call is shown")
 	}
-	return refuse("in_doubt", "the call first made at "+first+" may have been executed; it needs a person or a query")
+	doubt := refuse("in_doubt", "the call first made at "+first+" may have been executed; it needs a person or a query")
+	if underQuestion(rec) {
+		doubt.at = later(rec.NextAt, time.Now().Add(time.Second))
+		doubt.detail = "the call first made at " + first + " may have been executed; its supplier is being asked"
+	}
+	return doubt
 }
 
 // replay answers from the record.
@@ -568,6 +583,13 @@ func (x *exchange) endRecord(to idempotency.State, c idempotency.Change) bool {
 		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
 		c.NextAt = time.Now().Add(c.TTL)
+		if x.unfinished() {
+			c.Reason = classify.Processing.String()
+		}
+		if at := x.firstQuestion(time.Now()); !at.IsZero() && (x.unfinished() || x.asks(x.outcome.decision)) {
+			c.NextAt = at
+			x.p.keeper.expect(at)
+		}
 	}
 	err := x.move(x.rec.State, to, c)
 	if c.Version != 0 && errors.Is(err, idempotency.ErrConflict) {

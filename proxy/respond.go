@@ -199,7 +199,7 @@ func (x *exchange) idleOr(d time.Duration) time.Duration {
 
 // after is the time for Retry-After: never while the call may have been executed.
 func (x *exchange) after(p *problem) time.Time {
-	if x.executed() != classify.ExecutedNo && p.reason != "key_busy" && p.reason != "parked" {
+	if x.executed() != classify.ExecutedNo && p.reason != "key_busy" && p.reason != "parked" && p.reason != "in_doubt" {
 		return time.Time{}
 	}
 	if p.at.IsZero() && p.status == 503 {

@@ -65,6 +65,7 @@ type Metrics struct {
 	suspects        *prometheus.CounterVec
 	newCodes        *prometheus.CounterVec
 	failovers       *prometheus.CounterVec
+	queries         *prometheus.CounterVec
 	pauses          *prometheus.GaugeVec
 	pauseStarts     *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
@@ -104,6 +105,7 @@ func New(c Config) *Metrics {
 		passThrough:     f.counter("intercept_refused_total", "Times a client that does not trust our CA was given opaque tunnels for an hour.", "host"),
 		moves:           f.counter("egress_moves_total", "Calls that left by another address of a pool than their shop's.", "egress"),
 		suspects:        f.counter("suspect_answers_total", "2xx answers whose JSON says failure.", "host"),
+		queries:         f.counter("queries_total", "Questions to suppliers what became of an order.", "preset", "answer"),
 		pauseStarts:     f.counter("pauses_total", "Shops or operations that a platform stopped.", "platform", "reason"),
 		pauses:          f.gauges("pauses", "Shops or operations that are not called, because the platform stopped them.", "platform", "reason"),
 		newCodes:        f.counter("new_codes_total", "Answers whose code no rule of the preset knows.", "preset"),
@@ -159,6 +161,11 @@ func (m *Metrics) NewCode(preset string) { m.token(m.newCodes, preset) }
 // Failover counts an order that goes on to another supplier.
 func (m *Metrics) Failover(policy, from, to string) {
 	m.failovers.WithLabelValues(m.policies.label(policy), m.reasons.label(from), m.reasons.label(to)).Inc()
+}
+
+// Query counts a question to a supplier.
+func (m *Metrics) Query(preset, answer string) {
+	m.queries.WithLabelValues(m.reasons.label(preset), answer).Inc()
 }
 
 // Pause counts what a platform stopped, and what goes on.
