@@ -94,6 +94,14 @@ func knownPresets(cfg *config.Config) (*presets.Set, error) {
 			errs = append(errs, cfg.Fault(path, fmt.Errorf("there is no preset %q; retryproxy preset ls lists them", name)))
 		}
 	}
+	suppliers := func(path string, p *config.Policy) {
+		for i, name := range p.Failover {
+			at := fmt.Sprintf("%s.failover[%d]", path, i)
+			if check(at, name); set.Named(name) != nil && set.Named(name).Submit == nil {
+				errs = append(errs, cfg.Fault(at, fmt.Errorf("the preset %q has no submit, which says how an order is placed there", name)))
+			}
+		}
+	}
 	for i := range cfg.Routes {
 		check(fmt.Sprintf("routes[%d].preset", i), cfg.Routes[i].Preset)
 	}
@@ -107,8 +115,10 @@ func knownPresets(cfg *config.Config) (*presets.Set, error) {
 		p := &cfg.RetryPolicies[i]
 		asks(p.Path(i)+".query", p.Query)
 		check(p.Path(i)+".preset", p.Preset)
+		suppliers(p.Path(i), p)
 		for j := range p.Variants {
 			check(fmt.Sprintf("%s.variants[%d].preset", p.Path(i), j), p.Variants[j].Preset)
+			suppliers(fmt.Sprintf("%s.variants[%d]", p.Path(i), j), &p.Variants[j].Policy)
 			asks(fmt.Sprintf("%s.variants[%d].query", p.Path(i), j), p.Variants[j].Query)
 		}
 	}

@@ -281,7 +281,7 @@ func (a *app) hooks() proxy.Hooks {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Query: m.Query, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)

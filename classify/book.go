@@ -31,7 +31,9 @@ type Rule struct {
 	Where     []Condition
 	Is        Kind
 	Scope     string
-	Wait      []Hint // the first that gives a time counts
+	// Everywhere: another supplier would say the same.
+	Everywhere bool
+	Wait       []Hint // the first that gives a time counts
 }
 
 // Condition is one on what stands at a place of an answer.
@@ -74,7 +76,7 @@ func (b *Book) Read(a *Answer, now time.Time) Said {
 	}
 	for i := range b.Rules {
 		if r := &b.Rules[i]; r.matches(a, &s) {
-			s.Kind, s.Rule, s.Scope = r.Is, r.Name, r.Scope
+			s.Kind, s.Rule, s.Scope, s.Everywhere = r.Is, r.Name, r.Scope, r.Everywhere
 			s.Wait = r.wait(a, &s, now)
 			return s
 		}

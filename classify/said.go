@@ -51,6 +51,7 @@ type Said struct {
 	Code, Sub, Message, RequestID string
 	Wait                          time.Duration // until it may be asked again; 0: it says nothing
 	Scope                         string        // of QuotaExhausted: whose calls it is about
+	Everywhere                    bool          // another supplier would say the same
 	Write                         bool          // the call is not known to be a read
 }
 

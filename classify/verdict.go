@@ -31,6 +31,7 @@ const (
 	BasisNotSent Basis = "not_sent" // provably nothing reached the upstream
 	BasisRefused Basis = "refused"  // the upstream said that it did not act
 	BasisRule    Basis = "rule"     // the policy says always
+	BasisQuery   Basis = "query"    // asked, the upstream said that it did not act
 )
 
 // Executed says whether the upstream may have acted. Larger is worse.

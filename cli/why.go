@@ -187,6 +187,9 @@ func sentence(alike []tried) string {
 	}
 	b.WriteString(waited(alike))
 	took := spans(alike, func(t *tried) int64 { return t.DurationMS })
+	if a.Supplier != "" {
+		fmt.Fprintf(&b, " at the supplier %s", a.Supplier)
+	}
 	switch {
 	case a.atEgress():
 		fmt.Fprintf(&b, " failed at egress %s: %s (%s) in %s; ", a.Egress, a.told(), a.Reason, took)

@@ -96,6 +96,8 @@ func basisText(basis string) string {
 		return "because nothing had reached the upstream"
 	case "refused":
 		return "because the upstream said that it had not acted"
+	case "query":
+		return "because the supplier, when asked, said that it had not acted"
 	case "rule":
 		return "because the policy says so"
 	}

@@ -51,6 +51,7 @@ type Policy struct {
 	Preset      string   `key:"preset"`       // empty: that of the host; none
 	BusinessKey bool     `key:"business_key"` // a call without a key gets one made of its order
 	Query       string   `key:"query"`        // preset that says how to ask what became of an order; empty: nobody is asked
+	Failover    Names    `key:"failover"`     // presets of the suppliers that get an order next
 	Replay      string   `key:"replay"`       // window, handback, resign; empty: the preset's
 
 	ForwardHeaders    []string        `key:"forward_headers"`
@@ -172,7 +173,7 @@ func (p *Policy) build() *policy.Policy {
 		RetryStatuses: p.RetryStatuses.set(), PermanentStatuses: p.PermanentStatuses.set(), NotNowStatuses: p.NotNowStatuses.set(),
 		HonourRetryAfter: p.HonourRetryAfter, RetryAfterCap: p.RetryAfterCap, RetryAfterOverCap: p.RetryAfterOverCap,
 		Safe: p.Safe, SafeMethods: p.SafeMethods, OnUnknown: p.OnUnknown, OnOpen: p.OnOpen, OnPark: p.OnPark,
-		Preset: p.Preset, BusinessKey: p.BusinessKey, Replay: p.Replay, Query: p.Query, ForwardHeaders: p.ForwardHeaders, ForwardHeadersSet: p.forwardHeadersSet,
+		Preset: p.Preset, BusinessKey: p.BusinessKey, Replay: p.Replay, Query: p.Query, Failover: p.Failover, ForwardHeaders: p.ForwardHeaders, ForwardHeadersSet: p.forwardHeadersSet,
 		FingerprintIgnore: p.FingerprintIgnore, DeadLetter: p.DeadLetter, Redrive: p.Redrive, Priority: p.Priority,
 	}
 }

@@ -91,3 +91,13 @@ func TestWarningsNameTheVariant(t *testing.T) {
 		}
 	}
 }
+
+func TestFailoverWarnings(t *testing.T) {
+	c := parse(t, `retry_policies: [{name: a, match: {shop: s1}, failover: supplier-b}, {name: b, match: {shop: s2}, failover: [supplier-b], business_key: true}, {name: c, match: {shop: s3}}]`)
+	got := strings.Join(c.Warnings(), "\n")
+	for _, want := range []string{"is a second one: a", "which supplier has an order: b"} {
+		if strings.Count(got, want) != 1 || strings.Contains(got, want+",") {
+			t.Errorf("Warnings() = %s\nwant once: %s", got, want)
+		}
+	}
+}

@@ -24,6 +24,7 @@ func (c *Config) Warnings() []string {
 		}
 	}
 	out = append(append(out, c.durableWarnings()...), c.redriveWarnings()...)
+	out = append(out, c.failoverWarnings()...)
 	if c.Store.Kind != "memory" && c.Store.Key == "" {
 		out = append(out, "store.key: what bots send is kept in "+c.Store.Place()+" as it comes, credentials included; retryproxy store new-key makes a key that seals it")
 	}
@@ -69,6 +70,27 @@ func (c *Config) redriveWarnings() (out []string) {
 	}
 	if len(memory) > 0 {
 		out = append(out, "retry_policies: redrive needs a durable store (-data DIR), so nothing is tried again by itself: "+strings.Join(memory, ", "))
+	}
+	return out
+}
+
+// failoverWarnings names policies that hand calls on which nothing holds together.
+func (c *Config) failoverWarnings() (out []string) {
+	var keyless, memory []string
+	for _, p := range c.RetryPolicies.lived() {
+		switch {
+		case len(p.Failover) == 0:
+		case !p.BusinessKey:
+			keyless = append(keyless, p.Name)
+		case c.Store.Kind == "memory":
+			memory = append(memory, p.Name)
+		}
+	}
+	if len(keyless) > 0 {
+		out = append(out, "retry_policies: failover without business_key: of a call without a key nobody knows later which supplier has its order, so that a repeat by its client is a second one: "+strings.Join(keyless, ", "))
+	}
+	if len(memory) > 0 {
+		out = append(out, "retry_policies: failover needs a durable store (-data DIR) to remember over a restart which supplier has an order: "+strings.Join(memory, ", "))
 	}
 	return out
 }

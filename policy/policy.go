@@ -38,6 +38,7 @@ type Policy struct {
 	BusinessKey       bool     // a call without a key gets one made of its order
 	Query             string   // preset that says how a supplier is asked what became of an order; empty: it is not
 	Replay            string   // of a signed request: window, handback, resign; empty: as the preset says
+	Failover          []string // presets of suppliers that get an order after a definite failure, in turn
 	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type
 	ForwardHeadersSet bool     // named by the operator, so the platform table does not override it
 	FingerprintIgnore []string

@@ -35,6 +35,7 @@ type file struct {
 
 	Sign   signer.Scheme `key:"sign"`
 	Replay string        `key:"replay"`
+	Submit Submit        `key:"submit"`
 
 	Query queryText `key:"query"`
 
@@ -99,12 +100,13 @@ type RuleText struct {
 	Calls      string          `key:"calls"`
 	Where      []conditionText `key:"where"`
 	Is         string          `key:"is"`
+	Failover   bool            `key:"failover"`
 	Scope      string          `key:"scope"`
 	Wait       []hintText      `key:"wait"`
 }
 
 // Defaults is what a rule has that says nothing.
-func (r *RuleText) Defaults() { r.Enabled = true }
+func (r *RuleText) Defaults() { r.Enabled, r.Failover = true, true }
 
 type hintText struct {
 	At      string        `key:"at"`

@@ -86,6 +86,7 @@ func compile(f *file, r *config.Reading, builtin bool) (*Preset, error) {
 	}
 	c.head(f)
 	p.Sign, p.Replay = c.sign(f), f.Replay
+	p.Submit = c.submit(f, p.Sign)
 	p.Query = c.query(f, p.Sign)
 	for i := range f.Idempotent {
 		p.Idempotent = append(p.Idempotent, c.idempotent(&f.Idempotent[i], fmt.Sprintf("idempotent[%d]", i)))
@@ -247,7 +248,7 @@ func (c compiler) rules(f *file, p *Preset) {
 
 func (c compiler) rule(t *RuleText, path string) classify.Rule {
 	r := classify.Rule{
-		Name: t.Name, Code: t.Code, Sub: t.Sub, Operation: t.Operation, Calls: t.Calls, Scope: t.Scope,
+		Name: t.Name, Everywhere: !t.Failover, Code: t.Code, Sub: t.Sub, Operation: t.Operation, Calls: t.Calls, Scope: t.Scope,
 		Message: c.pattern(path+".message", t.Message), Body: c.pattern(path+".body", t.Body),
 	}
 	is, ok := classify.ParseKind(t.Is)

@@ -42,7 +42,8 @@ type Preset struct {
 	Sign   *signer.Scheme // nil: requests are not signed, or it is not known how
 	Replay string         // of a request whose signature is too old: window, handback, resign
 
-	Query *Query // how it is asked what became of an order; nil: it is not known
+	Submit *Submit // how an order is placed here that another supplier did not take; nil: it is not known
+	Query  *Query  // how it is asked what became of an order; nil: it is not known
 
 	Answers  inspect.Options // Limit is the caller's
 	Book     classify.Book

@@ -42,12 +42,12 @@ func (x *exchange) keptRequest() (*idempotency.Request, error) {
 		fields.Del("Authorization") // it was for us
 	}
 	out := &idempotency.Request{
-		Mode: x.mode, Place: x.hops[0].place(), Honoured: x.honoursKey(),
+		Mode: x.mode, Place: x.clientHops()[0].place(), Honoured: x.honoursKey(),
 		Version: x.call.Request.Version, Fields: fields, Trailers: x.call.Trailers(), Body: body,
 		Listener: x.call.Listener.Addr, Client: x.call.Client.String(), User: x.user.Name,
 	}
-	for i := range x.hops[1:] {
-		out.Others = append(out.Others, x.hops[i+1].place())
+	for i := range x.clientHops()[1:] {
+		out.Others = append(out.Others, x.clientHops()[i+1].place())
 	}
 	return out, nil
 }
@@ -187,6 +187,10 @@ func (p *Proxy) goOn(rec *idempotency.Record) {
 	}
 	x.recogniseAgain()
 	x.unheard = !q.Honoured
+	if r = x.goesBack(); r != nil {
+		x.cannotGoOn(r)
+		return
+	}
 	x.prepare()
 	x.end = rec.Deadline
 	run := x.lastRun()
@@ -299,7 +303,7 @@ func (x *exchange) cannotGoOn(r *refusal) {
 	if x.rec.State == idempotency.StateRunning {
 		x.rec.Executed = max(x.rec.Executed, classify.ExecutedMaybe)
 	}
-	x.p.Log.Error("a call that an earlier process left behind cannot go on", "call_id", x.id, "host", x.rec.Host,
+	x.p.Log.Error("a call that was begun earlier cannot go on", "call_id", x.id, "host", x.rec.Host,
 		"method", x.rec.Method, "path", x.rec.Path, "shop", x.rec.Labels.Shop, "key_hash", idempotency.KeyHash(x.key),
 		"executed", x.rec.Executed.String(), "reason", r.reason, "detail", r.detail)
 	if x.rec.Executed != classify.ExecutedNo {
@@ -327,6 +331,7 @@ func (x *exchange) continueRun(run idempotency.Run) {
 	t.verdict.HostFault = false // it was our fault
 	x.past = append(x.past, attempt.Attempt{
 		N: x.rec.Attempts + 1, Count: x.number(), Started: x.rec.Updated, Host: x.rec.Host, Detail: cutOff, Verdict: t.verdict,
+		Supplier: x.supplier().Name,
 	})
 	x.next = x.decide(t)
 	if x.next.Do == Retry {
@@ -342,6 +347,9 @@ func (x *exchange) continueRun(run idempotency.Run) {
 // retriesOf is how many retries of the run are left, in the count of a new one,
 // where the first attempt is none.
 func (x *exchange) retriesOf(run idempotency.Run) int {
+	if x.backup != nil {
+		return max(x.policy.MaxRetries-x.here(), -1)
+	}
 	before := x.rec
 	for len(before.History) > 0 && before.History.Last().N >= run.First {
 		before.History = before.History[:len(before.History)-1]

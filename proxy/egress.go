@@ -17,8 +17,7 @@ func (x *exchange) chooseExits() *refusal {
 		return nil
 	}
 	for i := range x.hops {
-		h := &x.hops[i]
-		way, err := x.set.Egress.Way(x.labels.Shop, x.labels.TaskType, h.host)
+		err := x.chooseExit(&x.hops[i])
 		if err != nil && x.opens {
 			x.noWay = x.deniedBy(err) // of the tunnel itself, which goes nowhere
 			return nil
@@ -26,9 +25,21 @@ func (x *exchange) chooseExits() *refusal {
 		if err != nil {
 			return x.deniedBy(err)
 		}
-		h.exits = way.Exits
-		h.takeExit(0)
 	}
+	return nil
+}
+
+// chooseExit does so for one place.
+func (x *exchange) chooseExit(h *hop) error {
+	if x.set.Egress == nil {
+		return nil
+	}
+	way, err := x.set.Egress.Way(x.labels.Shop, x.labels.TaskType, h.host)
+	if err != nil {
+		return err
+	}
+	h.exits = way.Exits
+	h.takeExit(0)
 	return nil
 }
 

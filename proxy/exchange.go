@@ -45,6 +45,7 @@ type exchange struct {
 	preset      *presets.Preset // of the platform; nil: none
 	known       presets.Facts   // what it knows of the request
 	signature   signature
+	backup      *backup  // the supplier that has the order instead; nil: none
 	asksOnly    bool     // it is a question about another call
 	pausedBy    string   // what stopped it, for people
 	routePreset string   // the one that the route names
@@ -63,22 +64,23 @@ type exchange struct {
 	end  time.Time      // of the run's deadline
 
 	// The record of a keyed call.
-	rec      idempotency.Record
-	flight   *idempotency.Flight
-	patience patient                   // how long its client is held, where not to the end
-	held     *inbound.Held             // its client may be let go before the end, and another goroutine works on it; nil: neither
-	resumes  bool                      // its client was told, or has to find out, that it goes on
-	alone    bool                      // nobody hears how it ends
-	leaving  bool                      // it goes on later: parked, or the next process goes on with it
-	asked    int                       // how often the store was asked about a run elsewhere
-	letter   bool                      // it was given up before, and is a dead letter
-	buried   bool                      // keyless: it is kept as a dead letter
-	lasting  bool                      // a durable store keeps all that it takes to go on
-	earlier  int                       // attempts of this run that an earlier process made, or this one before it was parked
-	saved    int                       // attempts of past that the record has
-	ended    bool                      // the record left running and waiting
-	settled  bool                      // what the answer means for the record is known
-	landed   *idempotency.FlightResult // what waiters get
+	rec       idempotency.Record
+	flight    *idempotency.Flight
+	patience  patient                   // how long its client is held, where not to the end
+	held      *inbound.Held             // its client may be let go before the end, and another goroutine works on it; nil: neither
+	resumes   bool                      // its client was told, or has to find out, that it goes on
+	alone     bool                      // nobody hears how it ends
+	leaving   bool                      // it goes on later: parked, or the next process goes on with it
+	asked     int                       // how often the store was asked about a run elsewhere
+	letter    bool                      // it was given up before, and is a dead letter
+	buried    bool                      // keyless: it is kept as a dead letter
+	lasting   bool                      // a durable store keeps all that it takes to go on
+	earlier   int                       // attempts of this run that an earlier process made, or this one before it was parked
+	elsewhere int                       // attempts of this run that were made where the order is not any more
+	saved     int                       // attempts of past that the record has
+	ended     bool                      // the record left running and waiting
+	settled   bool                      // what the answer means for the record is known
+	landed    *idempotency.FlightResult // what waiters get
 
 	// What was tried.
 	past    attempt.History
@@ -167,6 +169,10 @@ func (p *Proxy) newExchange(call *inbound.Call) *exchange {
 // run tries until the rule says that it is enough. What a round needs lives in
 // the exchange and not in this frame: thousands may wait here at a time.
 func (x *exchange) run() {
+	if r := x.goesBack(); r != nil {
+		x.cannotGoOn(r)
+		return
+	}
 	x.prepare()
 	x.next = Decision{Do: Retry}
 	x.runOn()
@@ -178,13 +184,13 @@ func (x *exchange) runOn() {
 		x.await()
 		if x.turn.Refused != "" {
 			x.turnedAway()
-			return
+			continue
 		}
 		x.round()
 	}
 }
 
-// turnedAway ends a call that gets no turn. What it needs must not be on the stack
+// turnedAway ends a call that gets no turn, or hands it on. What it needs must not be on the stack
 // of run, which those that wait keep: a little more there, and each keeps twice
 // the stack.
 //
@@ -197,9 +203,13 @@ func (x *exchange) turnedAway() {
 		d.At = later(x.next.At, now)
 	}
 	d = parkedTooLong(parkOr(d, x.policy, limit, now), x.freshUntil())
+	if x.handOn(nil, d) {
+		return
+	}
 	if x.shed && d.Do == Stop && x.p.Hooks.Shed != nil {
 		x.p.Hooks.Shed(d.Reason)
 	}
+	x.next = d
 	x.conclude(nil, d)
 }
 
@@ -220,7 +230,7 @@ func (x *exchange) round() {
 	t := x.try()
 	x.next = x.decide(t)
 	if x.next.Do != Retry {
-		if !x.asksHere(t, x.next) {
+		if !x.handOn(t, x.next) && !x.asksHere(t, x.next) {
 			x.conclude(t, x.next)
 		}
 		return
@@ -234,13 +244,18 @@ func (x *exchange) round() {
 // prepare settles what holds for all attempts.
 func (x *exchange) prepare() {
 	x.keepExit()
+	x.settleRules()
+	x.end = x.begun.Add(x.deadline())
+	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
+}
+
+// settleRules settles what the place of the call decides.
+func (x *exchange) settleRules() {
 	x.sends = x.forwarded()
 	x.honoured = x.keyed() && !x.unheard && x.everywhere(x.keyHonoured)
 	x.out = x.outgoing()
-	x.end = x.begun.Add(x.deadline())
-	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
+	rules := x.policy.Rules(x.method(), x.known.Nature, x.honoured)
 	x.safe = rules.Safe
-	x.retries = x.rec.RetriesLeft(x.policy.MaxRetries, x.count, x.policy.Deadline, x.begun)
 }
 
 // await waits for the call's turn: its own backoff, the gate of its host, for a
@@ -406,17 +421,31 @@ func (x *exchange) send(t *tried) {
 		t.conn, t.Result = x.p.Upstream.Tunnel(x.attemptContext(), h.target, min(x.policy.ConnectTimeout, time.Until(x.end)))
 		return
 	}
-	req := message.Request{
-		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
-		Version: "1.1", Fields: x.renewed(x.counted(x.number())), Body: x.body.message(),
+	req, err := x.request()
+	if err != nil {
+		t.Outcome = classify.Outcome{Fault: classify.FaultBadTarget, Detail: err.Error()}
+		return
 	}
-	x.sign(&req)
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
-		Request: &req, Target: h.target,
+		Request: req, Target: h.target,
 		ConnectTimeout: x.policy.ConnectTimeout, HeaderTimeout: x.policy.PerTryTimeout,
 		BodyIdle: x.policy.BodyIdleTimeout, Deadline: x.end,
 		Unsafe: x.safe == "", Interim: x.interim(),
 	})
+}
+
+// request is that of one attempt.
+func (x *exchange) request() (*message.Request, error) {
+	if x.backup != nil {
+		return x.orderMessage()
+	}
+	h := &x.hops[x.hop]
+	req := &message.Request{
+		Method: x.call.Request.Method, Scheme: h.scheme(), Authority: h.authority, Target: h.path,
+		Version: "1.1", Fields: x.renewed(x.counted(x.number())), Body: x.body.message(),
+	}
+	x.sign(req)
+	return req, nil
 }
 
 // attemptContext ends with the client, except for keyed calls: their attempt in
@@ -471,7 +500,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 	o := t.Outcome
 	o.Status = t.status()
 	if r := t.Response; r != nil {
-		o.EarlyData = x.call.Request.Fields.Has("Early-Data")
+		o.EarlyData = x.backup == nil && x.call.Request.Fields.Has("Early-Data")
 		o.Forwarded = mayTell(r.Status) && classify.Forwarded(r.Fields, t.head)
 		if t.said = x.hear(t); t.said.Kind == classify.Unsaid {
 			o.Suspect = x.suspicious(r.Fields, t.head)
@@ -481,7 +510,7 @@ func (x *exchange) judge(t *tried) classify.Verdict {
 			o.Phase, o.Fault, o.Detail = classify.PhaseBody, upstream.BodyFault(t.failed), t.failed.Error()
 		}
 	}
-	rules := x.policy.Rules(x.call.Request.Method, x.known.Nature, x.honoured)
+	rules := x.policy.Rules(x.method(), x.known.Nature, x.honoured)
 	rules.SecondNoSuchHost = x.nxHost
 	v := classify.Judge(&rules, &o)
 	if x.signsAgain(&v) {
@@ -503,7 +532,7 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	a := attempt.Attempt{
 		N: x.rec.Attempts + len(x.past) + 1, Count: n, Started: began, Duration: now.Sub(began),
 		Host: x.hops[x.hop].host, Detail: t.Outcome.Detail, Delay: x.delay, Cause: x.cause,
-		Verdict: t.verdict, Reused: t.Reused, Egress: x.hops[x.hop].exitName(),
+		Verdict: t.verdict, Reused: t.Reused, Egress: x.hops[x.hop].exitName(), Supplier: x.supplier().Name,
 	}
 	a.Status = t.status()
 	if t.Response != nil {
@@ -558,7 +587,7 @@ func (x *exchange) decide(t *tried) Decision {
 func (x *exchange) facts(t *tried, now time.Time, dice float64) Facts {
 	return Facts{
 		Policy: x.policy, Verdict: t.verdict, Status: x.past.Last().Status, ID: x.jitterID(),
-		Retries: x.earlier + len(x.past) - 1, Left: x.leftAfter(&t.verdict), Now: now, End: x.end, Dice: dice,
+		Retries: x.here() - 1, Left: x.leftAfter(&t.verdict), Now: now, End: x.end, Dice: dice,
 		Park: x.parkFor(now), Fresh: x.freshUntil(),
 	}
 }

@@ -311,6 +311,11 @@ func (e *Explanation) way(x *exchange) {
 	if x.policy == nil {
 		return
 	}
+	for _, name := range x.policy.Failover {
+		if p := x.set.Presets.Named(name); p != nil && p.Submit != nil {
+			e.Hops = append(e.Hops, Hop{URL: p.Submit.Request.URL.String(), Host: p.Submit.Request.URL.Host(), Why: "supplier " + name + ", after a definite failure (failover)"})
+		}
+	}
 	e.Tenant = x.tenant()
 	for _, l := range [...]Label{{"shop", x.labels.Shop, ""}, {"shop_tier", x.labels.ShopTier, ""}, {"task_type", x.labels.TaskType, ""}} {
 		if l.Value != "" {

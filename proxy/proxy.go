@@ -75,9 +75,10 @@ type Hooks struct {
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
 	Tunnel      func(host string)
 	Suspect     func(host string)
-	Breaker     func(e *breaker.Event) // of a shop or an exit
-	Moved       func(egress string)    // a call left by another address than its shop's
-	PassThrough func(host string)      // a client refuses our CA: its tunnels there stay closed
+	Breaker     func(e *breaker.Event)        // of a shop or an exit
+	Moved       func(egress string)           // a call left by another address than its shop's
+	PassThrough func(host string)             // a client refuses our CA: its tunnels there stay closed
+	Failover    func(policy, from, to string) // an order goes to another supplier: names of presets
 	Query       func(preset, answer string)
 	NewCode     func(preset string) // an answer that its preset does not know
 	KeyOnly     func(host string)   // a repeat whose only basis is the key

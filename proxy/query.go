@@ -3,8 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"strings"
@@ -13,16 +11,13 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/classify"
 	"retryproxy/deadletter"
-	"retryproxy/document"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
-	"retryproxy/inspect"
 	"retryproxy/limiter"
 	"retryproxy/message"
 	"retryproxy/policy"
 	"retryproxy/presets"
 	"retryproxy/query"
-	"retryproxy/signer"
 	"retryproxy/template"
 )
 
@@ -39,6 +34,9 @@ const (
 
 // queries says how the call's supplier is asked; nil: it is not.
 func (x *exchange) queries() (*presets.Preset, *presets.Query) {
+	if x.backup != nil { // nobody else knows of its order
+		return x.backup.preset, x.backup.preset.Query
+	}
 	if x.policy == nil || x.policy.Query == "" || x.mode == "connect" || x.body.stream != nil {
 		return nil, nil
 	}
@@ -129,11 +127,13 @@ func (x *exchange) sleepOn(over <-chan time.Time) bool {
 func (x *exchange) goesOnAfter(d Decision) {
 	x.mu.Lock()
 	last := &x.past[len(x.past)-1].Verdict
-	last.Executed, last.Basis, last.Class = classify.ExecutedNo, classify.BasisRule, classify.Transient
+	last.Executed, last.Basis, last.Class = classify.ExecutedNo, classify.BasisQuery, classify.Transient
 	x.mu.Unlock()
 	if x.left()+1 <= 0 {
 		x.next = stop("attempts_exhausted")
-		x.conclude(nil, x.next)
+		if !x.handOn(nil, x.next) {
+			x.conclude(nil, x.next)
+		}
 		return
 	}
 	x.next = Decision{Do: Retry, Reason: d.Reason, Cause: causeQuery, At: time.Now()}
@@ -185,47 +185,12 @@ func (x *exchange) question(ctx context.Context) (a asked) {
 	if !ok {
 		return asked{message: "too many questions to this supplier"}
 	}
-	r, err := x.buildQuestion(p, q)
+	r, err := x.filled(&q.Request, q.Sign, p.Name, x.backup)
 	if err != nil {
 		x.p.Log.Error("what became of an order cannot be asked", "call_id", x.id, "preset", p.Name, "error", err.Error())
 		return asked{means: query.Unclear, message: err.Error()}
 	}
 	return x.sendQuestion(p, q, r)
-}
-
-// orderFacts are what a template is filled from.
-func (x *exchange) orderFacts(preset string) *template.Facts {
-	r := &x.call.Request
-	most := int(x.set.Body.Inspect)
-	content := x.body.start(most)
-	if r.Fields.Has("Content-Encoding") {
-		content = inspect.Plain(r.Fields, content, most)
-	}
-	var random [template.MaxRandom / 2]byte
-	_, _ = rand.Read(random[:])
-	key := x.key
-	if x.keyless {
-		key = ""
-	}
-	return &template.Facts{
-		Key: key, CallID: x.id, Shop: x.labels.Shop, TaskType: x.labels.TaskType,
-		Operation: x.known.Operation, BusinessKey: x.known.BusinessKey, OrderNo: orElse(x.known.BusinessKey, key),
-		Cred: x.set.Credentials.Of(preset, x.labels.Shop), Now: time.Now().Add(-x.p.skews.of(preset)), Random: hex.EncodeToString(random[:]),
-		Call: &document.Request{Method: r.Method, Target: x.hops[0].path, Fields: r.Fields, Body: content},
-	}
-}
-
-func (x *exchange) buildQuestion(p *presets.Preset, q *presets.Query) (*template.Request, error) {
-	r, err := q.Request.Build(x.orderFacts(p.Name))
-	if err != nil || q.Sign == nil {
-		return r, err
-	}
-	signed, err := q.Sign.Sign(&signer.Request{Method: r.Method, Target: r.Target, Fields: r.Fields, Body: r.Body}, x.set.Credentials.Of(p.Name, x.labels.Shop))
-	if err != nil {
-		return nil, err
-	}
-	r.Target, r.Fields, r.Body = signed.Target, signed.Fields, signed.Body
-	return r, nil
 }
 
 // askingPolicy is by which rules a question lives: one attempt.
@@ -461,7 +426,7 @@ func (x *exchange) recallOrder(q *idempotency.Request) *refusal {
 	}
 	x.begun = time.Now()
 	x.recogniseAgain()
-	return nil
+	return x.goesBack()
 }
 
 // heard writes down what came of a question.

@@ -129,7 +129,7 @@ func (x *exchange) answeredBy(b idempotency.Begun) bool {
 // claim says what this request is, so that a repeat can be told from a misuse.
 func (x *exchange) claim() (idempotency.Claim, error) {
 	tenant := x.tenant()
-	r, h := &x.call.Request, &x.hops[0]
+	r, h := &x.call.Request, &x.clientHops()[0]
 	print := idempotency.NewPrint(idempotency.Subject{
 		Tenant: tenant, Method: r.Method, Scheme: h.target.Scheme, Host: h.host, Target: h.path,
 		ContentType: r.Fields.Get("Content-Type"), Ignore: x.policy.FingerprintIgnore, Volatile: x.volatile(tenant),
@@ -484,7 +484,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 		claim.Key, claim.Keyless = "keyless-"+x.id, true
 		_, err = x.p.Store.Bury(context.WithoutCancel(x.call.Context()), claim, idempotency.Change{
 			Now: time.Now(), Append: x.past, Reason: x.outcome.decision.Reason, Executed: x.executed(), Answer: last, TTL: x.set.LetterTTL,
-			NextAt: x.nextRedrive(),
+			NextAt: x.nextRedrive(), Supplier: x.supplier(),
 		})
 	}
 	if err != nil {

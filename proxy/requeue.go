@@ -92,6 +92,9 @@ func (p *Proxy) again(rec *idempotency.Record, q *idempotency.Request, o *deadle
 		return x, fmt.Errorf("%w: %s: %s", deadletter.ErrRefused, r.reason, r.detail)
 	}
 	x.recogniseAgain()
+	if r = x.goesBack(); r != nil {
+		return x, fmt.Errorf("%w: %s: %s", deadletter.ErrRefused, r.reason, r.detail)
+	}
 	x.unheard = !q.Honoured
 	now := *rec
 	now.Honoured = rec.Honoured && q.Honoured && x.honoursKey()

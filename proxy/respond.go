@@ -273,6 +273,9 @@ func (x *exchange) final(r *message.Response) *message.Response {
 	if r.Status == 408 {
 		out.Status, out.Reason = 504, ""
 	}
+	if x.backup != nil { // the client has to know whose answer it reads
+		out.Fields.Add(hStatus, x.set.Instance+"; next-hop="+x.backup.Name)
+	}
 	if reason != "" && reason != "fail_permanent" {
 		out.Fields.Add(hStatus, x.proxyStatus(&problem{reason: reason, received: r.Status}))
 	}

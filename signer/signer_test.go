@@ -197,6 +197,26 @@ func TestChecksumOfABodyThatWouldChange(t *testing.T) {
 	}
 }
 
+// A request that was made here is signed as one of a client would be.
+func TestSignOfARequestMadeHere(t *testing.T) {
+	secrets := Credentials{"client_secret": "hush"}
+	made := posted("/", "a=1", "sign=-", "timestamp=1760000000")
+	got, err := pdd.Sign(&made, secrets)
+	if want := "a=1&sign=" + upperMD5("hush"+"a1"+"timestamp1760000000"+"hush") + "&timestamp=1760000000"; err != nil || string(got.Body) != want {
+		t.Errorf("Sign = %s, %v, want %s", got.Body, err, want)
+	}
+	if err := pdd.Check(&got, secrets); err != nil {
+		t.Errorf("Check = %v", err)
+	}
+	if _, err := pdd.Sign(&made, nil); !errors.Is(err, ErrNoSecret) {
+		t.Errorf("without a secret: %v", err)
+	}
+	made = posted("/", "a=1")
+	if _, err := pdd.Sign(&made, secrets); !errors.Is(err, ErrNotSigned) {
+		t.Errorf("without a place: %v", err)
+	}
+}
+
 func TestErrorsSayWhatIsMissing(t *testing.T) {
 	secrets := Credentials{"client_secret": "hush", "app_secret": "hush", "partner_key": "hush"}
 	good := "sign=" + upperMD5("hush"+"a1"+"timestamp1760000000"+"hush")

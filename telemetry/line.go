@@ -138,6 +138,9 @@ func (l *line) story(h attempt.History) {
 			told = append(told, ", "...)
 		}
 		told = append(strconv.AppendInt(told, int64(h[i].N), 10), ' ')
+		if h[i].Supplier != "" {
+			told = append(append(append(told, "at "...), h[i].Supplier...), ' ')
+		}
 		told = append(append(told, h[i].Verdict.Reason...), ' ')
 		told = append(told, h[i].Duration.Round(time.Microsecond).String()...)
 		if h[i].Delay > 0 {

@@ -64,6 +64,7 @@ type Metrics struct {
 	moves           *prometheus.CounterVec
 	suspects        *prometheus.CounterVec
 	newCodes        *prometheus.CounterVec
+	failovers       *prometheus.CounterVec
 	queries         *prometheus.CounterVec
 	pauses          *prometheus.GaugeVec
 	pauseStarts     *prometheus.CounterVec
@@ -108,6 +109,7 @@ func New(c Config) *Metrics {
 		pauseStarts:     f.counter("pauses_total", "Shops or operations that a platform stopped.", "platform", "reason"),
 		pauses:          f.gauges("pauses", "Shops or operations that are not called, because the platform stopped them.", "platform", "reason"),
 		newCodes:        f.counter("new_codes_total", "Answers whose code no rule of the preset knows.", "preset"),
+		failovers:       f.counter("failovers_total", "Orders handed on to another supplier after a definite failure; from and to are presets.", "policy", "from", "to"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
 		alerts:          f.counter("alerts_total", "Messages of alerts, by what became of them for each target.", "rule", "result"),
 		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
@@ -155,6 +157,11 @@ func (m *Metrics) Suspect(host string) { m.host(m.suspects, host) }
 
 // NewCode counts an answer that its preset does not know.
 func (m *Metrics) NewCode(preset string) { m.token(m.newCodes, preset) }
+
+// Failover counts an order that goes on to another supplier.
+func (m *Metrics) Failover(policy, from, to string) {
+	m.failovers.WithLabelValues(m.policies.label(policy), m.reasons.label(from), m.reasons.label(to)).Inc()
+}
 
 // Query counts a question to a supplier.
 func (m *Metrics) Query(preset, answer string) {

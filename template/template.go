@@ -229,3 +229,25 @@ func isToken(s string) bool {
 func framed(name string) bool {
 	return message.IsHopByHop(name) || strings.EqualFold(name, "Host") || strings.EqualFold(name, "Content-Length")
 }
+
+// Holds says whether the request has something at a place such as form:sign or
+// query:sign; of a JSON body it is not known beforehand.
+func (t *Template) Holds(place string) bool {
+	kind, name, _ := strings.Cut(place, ":")
+	switch kind {
+	case "form":
+		_, ok := t.Form[name]
+		return ok
+	case "query":
+		_, ok := t.Query[name]
+		return ok || strings.Contains(t.URL.String(), name+"=")
+	case "header":
+		for h := range t.Headers {
+			if strings.EqualFold(h, name) {
+				return true
+			}
+		}
+		return false
+	}
+	return kind == "json" && !t.JSON.empty()
+}

@@ -131,6 +131,9 @@ func afterJSON(s string, quoted, escaped bool) (bool, bool) {
 	return quoted, escaped
 }
 
+// Host is the host and, where it is named, the port.
+func (u URL) Host() string { return u.authority }
+
 // UnmarshalText reads a URL.
 func (u *URL) UnmarshalText(b []byte) (err error) {
 	source := string(b)
