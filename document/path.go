@@ -14,7 +14,7 @@ import (
 )
 
 // ErrPath is wrapped by what ParsePath refuses.
-var ErrPath = errors.New(`want a path such as $.a.b, $.list[0].x, $.list[*].x, $.*.x, $..x or $["odd key"]`)
+var ErrPath = errors.New(`want a path such as $.a.b, $.list[0].x, $.list[*].x, $.*.x, $["odd key"] or one $..x`)
 
 // Path says where in a document something stands. The zero Path stands nowhere.
 type Path struct {
@@ -49,20 +49,32 @@ func ParsePath(text string) (Path, error) {
 	if !ok || len(text) > longestPath {
 		return Path{}, fmt.Errorf("%w, not %q", ErrPath, text)
 	}
+	deep := false
 	for rest != "" {
 		s, after, ok := takeStep(rest)
-		if !ok || len(p.steps) == mostSteps {
+		// A second .. would find the same values again, and take the depth squared.
+		if !ok || len(p.steps) == mostSteps || deep && s.kind == toDepth {
 			return Path{}, fmt.Errorf("%w; %q makes no sense from %q on", ErrPath, text, rest)
 		}
-		p.steps, rest = append(p.steps, s), after
+		p.steps, rest, deep = append(p.steps, s), after, deep || s.kind == toDepth
 		if s.name != "" {
 			p.ending = s.name + `"`
 		}
 	}
-	if strings.ContainsAny(p.ending, "\\\n\t") || strings.Count(p.ending, `"`) > 1 {
-		p.ending = "" // it is written with escapes
+	if !plain(strings.TrimSuffix(p.ending, `"`)) {
+		p.ending = ""
 	}
 	return p, nil
+}
+
+// plain says whether a name is written either as it is or with a \u00 escape.
+func plain(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '/' {
+			return false
+		}
+	}
+	return true
 }
 
 // takeStep takes the first step off.
@@ -144,16 +156,16 @@ type Value struct {
 }
 
 func valueOf(r *gjson.Result) Value {
-	v := Value{Raw: r.Raw}
+	v := Value{Raw: strings.TrimRight(r.Raw, " \t\r\n")} // that of a whole document has what stands after it
 	switch r.Type {
 	case gjson.True, gjson.False:
-		v.Kind, v.Text = Bool, r.Raw
+		v.Kind, v.Text = Bool, v.Raw
 	case gjson.Number:
-		v.Kind, v.Text = Number, r.Raw
+		v.Kind, v.Text = Number, v.Raw
 	case gjson.String:
 		v.Kind, v.Text = String, strings.TrimSpace(r.Str)
 	case gjson.JSON:
-		v.Kind, v.Text = Object, r.Raw
+		v.Kind, v.Text = Object, v.Raw
 		if r.IsArray() {
 			v.Kind = Array
 		}
@@ -263,8 +275,8 @@ func dive(r *gjson.Result, steps []step, do func(Value) bool) (more bool) {
 	return more
 }
 
-// Unpack gives the document with the strings at these paths that hold JSON replaced by
-// that JSON. Others stay as they are.
+// Unpack gives a valid document with the strings at these paths that hold JSON replaced
+// by that JSON. Others stay as they are, and so does all where it would nest too deep.
 func Unpack(doc string, paths []Path) string {
 	for i := range paths {
 		doc = paths[i].unpack(doc)
@@ -277,7 +289,10 @@ func (p Path) unpack(doc string) string {
 		return doc
 	}
 	root := gjson.Parse(strings.TrimPrefix(doc, byteOrderMark))
-	out, _ := opened(&root, p.steps)
+	out, changed := opened(&root, p.steps)
+	if !changed || tooDeep(out) {
+		return doc
+	}
 	return out
 }
 

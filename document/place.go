@@ -105,7 +105,8 @@ const (
 	no
 )
 
-// Read gives what stands at the place, without escapes and the white space around it.
+// Read gives what stands at the place, without escapes and the white space around it. A
+// path keeps its escapes.
 func (p Place) Read(r *Request) (value string, ok bool) {
 	switch p.from {
 	case inForm:
@@ -141,10 +142,11 @@ func (p Place) inPath(r *Request) (string, bool) {
 	return m[1], true
 }
 
-// isForm says whether the content may be a form: many clients send one without saying so.
+// isForm says whether the content may be a form: many clients send one without saying so,
+// and some call JSON one, which is then none, whatever stands between two & in it.
 func isForm(r *Request) bool {
-	media, _, err := mime.ParseMediaType(r.Fields.Get("Content-Type"))
-	return err != nil || media == "application/x-www-form-urlencoded"
+	media, _, _ := mime.ParseMediaType(r.Fields.Get("Content-Type"))
+	return (media == "" || media == "application/x-www-form-urlencoded") && !r.isJSON()
 }
 
 // isJSON says whether the content is JSON, whatever its media type says.
