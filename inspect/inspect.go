@@ -20,6 +20,10 @@ import (
 // mostCodings bounds how many are undone: more than one is rare, more than a few is an attack.
 const mostCodings = 3
 
+// codedMore is how much longer than the content it may be between two codings. Without a
+// bound there, coded nothing in coded nothing takes time without giving a byte.
+const codedMore = 64 << 10
+
 // windowMost bounds the memory of one zstd decoder: RFC 9659 asks for 8 MiB in HTTP.
 const windowMost = 8 << 20
 
@@ -31,31 +35,47 @@ func Plain(fields message.Fields, head []byte, limit int) []byte {
 	return plain
 }
 
-// decode is Plain, and says whether all of head was decoded, to its very end.
-func decode(fields message.Fields, head []byte, limit int) (plain []byte, whole bool) {
+// ending is how far the content of a body was decoded.
+type ending uint8
+
+const (
+	atEnd   ending = iota
+	atLimit        // there is more
+	atFault        // the rest is cut off or broken
+)
+
+// decode is Plain, and says how it ended.
+func decode(fields message.Fields, head []byte, limit int) (plain []byte, end ending) {
 	codings := codingsOf(fields)
-	if len(codings) == 0 {
-		return head[:min(len(head), limit)], len(head) <= limit
-	}
-	if len(codings) > mostCodings {
-		return nil, false
+	switch {
+	case len(codings) > mostCodings:
+		return nil, atFault
+	case len(codings) == 0 && len(head) > limit:
+		return head[:limit], atLimit
+	case len(codings) == 0, len(head) == 0: // nothing is nothing in every coding
+		return head, atEnd
 	}
 	var r io.Reader = bytes.NewReader(head)
 	for i := len(codings) - 1; i >= 0; i-- { // the last one was applied last (RFC 9110 section 8.4)
 		next, closer := decoder(codings[i], r)
 		if next == nil {
-			return nil, false
+			return nil, atFault
 		}
 		if closer != nil {
 			defer closer()
 		}
-		r = next
+		if r = next; i > 0 {
+			r = io.LimitReader(r, int64(limit)+codedMore)
+		}
 	}
 	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if len(plain) > limit {
-		return plain[:limit], false
+	switch {
+	case len(plain) > limit:
+		return plain[:limit], atLimit
+	case err != nil:
+		return plain, atFault
 	}
-	return plain, err == nil
+	return plain, atEnd
 }
 
 // codingsOf are the content codings in the order in which they were applied.

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+
 	"retryproxy/message"
 )
 
@@ -23,6 +26,14 @@ func coded(t testing.TB, name, text string) []byte {
 		w = zlib.NewWriter(&b)
 	case "flate":
 		w, _ = flate.NewWriter(&b, 6)
+	case "br":
+		w = brotli.NewWriter(&b)
+	case "zstd":
+		z, err := zstd.NewWriter(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = z
 	default:
 		return []byte(text)
 	}
@@ -51,7 +62,8 @@ func TestPlain(t *testing.T) {
 		{"deflate", "deflate", "zlib", 0, 1 << 20, text},
 		{"bare deflate", "deflate", "flate", 0, 1 << 20, text},
 		{"not gzip at all", "gzip", "", 0, 1 << 20, ""},
-		{"unknown", "br", "", 0, 1 << 20, ""},
+		{"not br at all", "br", "", 0, 1 << 20, ""},
+		{"unknown", "compress", "", 0, 1 << 20, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := message.Fields{{Name: "Content-Encoding", Value: tt.coding}}

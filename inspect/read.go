@@ -55,16 +55,16 @@ func CheckCharset(name string) error {
 
 // Read reads the first part of a body as it came; whole says that it is all of it.
 func Read(fields message.Fields, head []byte, whole bool, o Options) Reading {
-	plain, all := decode(fields, head, o.Limit)
+	plain, end := decode(fields, head, o.Limit)
 	switch {
-	case plain == nil && len(head) > 0:
+	case end == atFault && (whole || plain == nil):
 		return Reading{Fault: FaultCoding}
-	case len(bytes.TrimSpace(plain)) == 0 && whole && all:
+	case len(bytes.TrimSpace(plain)) == 0 && whole && end == atEnd:
 		return Reading{Fault: FaultEmpty}
 	}
 	media, params, _ := mime.ParseMediaType(fields.Get("Content-Type"))
-	whole = whole && all
-	if media != "" && !readable(media) && !looksReadable(plain) {
+	whole = whole && end == atEnd
+	if isBinary(media, plain) {
 		return Reading{Fault: FaultBinary}
 	}
 	decoded, ok := inUTF8(plain, charsetOf(o.Charset, params["charset"], plain), whole)
@@ -91,14 +91,21 @@ func Read(fields message.Fields, head []byte, whole bool, o Options) Reading {
 	return r
 }
 
-// readable says whether content of a media type is text.
-func readable(media string) bool {
-	for _, part := range [...]string{"json", "xml", "text/", "javascript", "html", "form"} {
-		if strings.Contains(media, part) {
-			return true
-		}
+// isBinary says whether content is none that can be read, by its media type, or where
+// there is none by its bytes.
+func isBinary(media string, plain []byte) bool {
+	if media == "" {
+		return bytes.IndexByte(plain, 0) >= 0
 	}
-	return false
+	return !readable(media) && !looksReadable(plain)
+}
+
+// readable says whether content of a media type is text. Names of office documents have
+// xml in them and are archives.
+func readable(media string) bool {
+	kind, sub, _ := strings.Cut(media, "/")
+	return kind == "text" || sub == "xml" || strings.HasSuffix(sub, "+xml") || strings.Contains(sub, "json") ||
+		strings.Contains(sub, "javascript") || sub == "x-www-form-urlencoded"
 }
 
 // looksReadable says whether content of another type is JSON or XML all the same.
@@ -153,7 +160,7 @@ func inUTF8(plain []byte, charset string, whole bool) ([]byte, bool) {
 	if charset != "" {
 		var err error
 		if enc, err = htmlindex.Get(charset); err != nil {
-			return nil, false
+			return plain, validText(plain, whole) // utf8mb4 and the like
 		}
 		switch name, _ := htmlindex.Name(enc); name {
 		case "utf-8":

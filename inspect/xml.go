@@ -21,15 +21,16 @@ type element struct {
 
 // fromXML is an XML document, in UTF-8, as JSON: elements are members, those of one name
 // a list, attributes members with an @ before the name, text beside them #text. Empty: it
-// is none. No entity is resolved but the five of XML.
+// is none, or a page. No entity is resolved but the five of XML; names go without their
+// namespaces.
 func fromXML(text string) string {
-	d := xml.NewDecoder(strings.NewReader(text))
+	d := xml.NewDecoder(strings.NewReader(strings.TrimPrefix(text, "\ufeff")))
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil } // it is UTF-8 already
 	root := &element{}
 	stack := []*element{root}
 	for {
 		token, err := d.Token()
-		if err == io.EOF && len(stack) == 1 && len(root.names) == 1 {
+		if err == io.EOF && len(stack) == 1 && root.isDocument() {
 			return string(root.json())
 		}
 		if err != nil || len(stack) > deepestXML {
@@ -48,9 +49,25 @@ func fromXML(text string) string {
 	}
 }
 
+// isDocument says whether what was read is one element, with nothing beside it, and of no
+// page.
+func (e *element) isDocument() bool {
+	if len(e.names) != 1 || len(e.children[e.names[0]]) != 1 || strings.TrimSpace(e.text.String()) != "" {
+		return false
+	}
+	switch strings.ToLower(e.names[0]) {
+	case "html", "head", "body", "script", "div", "center":
+		return false
+	}
+	return true
+}
+
 func begun(t xml.StartElement) *element {
 	e := &element{name: t.Name.Local}
 	for _, a := range t.Attr {
+		if a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns" {
+			continue
+		}
 		e.add("@"+a.Name.Local, quoted(a.Value))
 	}
 	return e
