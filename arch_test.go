@@ -30,7 +30,7 @@ var layers = map[string]layer{
 	"backoff":     {level: 0},
 	"redact":      {level: 0},
 	"document":    {level: 0, beside: []string{"message"}},
-	"classify":    {level: 0, beside: []string{"message", "document", "internal/glob"}},
+	"classify":    {level: 0, beside: []string{"message", "document", "backoff", "internal/glob"}},
 	"signer":      {level: 0, beside: []string{"message", "document"}},
 	"template":    {level: 0, beside: []string{"message", "document"}},
 	"attempt":     {level: 0, beside: []string{"classify"}},

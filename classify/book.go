@@ -62,7 +62,6 @@ type Answer struct {
 const (
 	faultBinary = "binary"
 	faultCut    = "cut"
-	faultEmpty  = "empty"
 )
 
 // longestNote bounds what is kept of a platform's words, in bytes.
@@ -74,15 +73,24 @@ func (b *Book) Read(a *Answer, now time.Time) Said {
 		Code: b.first(a, b.Code), Sub: b.first(a, b.Sub), RequestID: b.first(a, b.RequestID),
 		Message: b.message(a), Write: a.Write,
 	}
+	if r := b.rule(a, &s); r != nil {
+		s.Kind, s.Rule, s.Scope, s.Everywhere = r.Is, r.Name, r.Scope, r.Everywhere
+		s.Wait = r.wait(a, &s, now)
+	} else {
+		s.Kind = b.unruled(a)
+	}
+	s.Message = shortened(s.Message) // only now: what a pattern looks for is often at the end
+	return s
+}
+
+// rule is the first that matches; nil: none does.
+func (b *Book) rule(a *Answer, s *Said) *Rule {
 	for i := range b.Rules {
-		if r := &b.Rules[i]; r.matches(a, &s) {
-			s.Kind, s.Rule, s.Scope, s.Everywhere = r.Is, r.Name, r.Scope, r.Everywhere
-			s.Wait = r.wait(a, &s, now)
-			return s
+		if b.Rules[i].matches(a, s) {
+			return &b.Rules[i]
 		}
 	}
-	s.Kind = b.unruled(a)
-	return s
+	return nil
 }
 
 // unruled is what an answer means that no rule is about.
@@ -131,7 +139,7 @@ func (b *Book) message(a *Answer) string {
 			text += " " + v.Text
 		}
 	}
-	return shortened(text)
+	return text
 }
 
 // shortened bounds a text without cutting a character.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"retryproxy/backoff"
 	"retryproxy/document"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Daily is a time of day somewhere.
 type Daily struct {
-	After time.Duration // since midnight
+	After time.Duration // since midnight, whole seconds
 	Zone  *time.Location
 }
 
@@ -68,7 +69,7 @@ func (h *Hint) wait(a *Answer, s *Said, now time.Time) time.Duration {
 			return h.Unit.wait(m[1], now)
 		}
 	case h.Header != "":
-		return h.Unit.wait(a.Fields.Get(h.Header), now)
+		return h.header(a, now)
 	case a.Doc != "":
 		if v, ok := h.Path.First(a.Doc); ok {
 			return h.Unit.wait(v.Text, now)
@@ -77,10 +78,20 @@ func (h *Hint) wait(a *Answer, s *Said, now time.Time) time.Duration {
 	return 0
 }
 
+// header reads a number, or a date as Retry-After has it.
+func (h *Hint) header(a *Answer, now time.Time) time.Duration {
+	text := a.Fields.Get(h.Header)
+	if _, isDate := backoff.Date(strings.TrimSpace(text), now); isDate {
+		d, _ := backoff.RetryAfter(text, a.Fields.Get("Date"), now)
+		return d
+	}
+	return h.Unit.wait(text, now)
+}
+
 // wait reads a number; what is none, or is in the past, gives 0.
 func (u Unit) wait(text string, now time.Time) time.Duration {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || math.IsNaN(n) || n <= 0 {
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) || n <= 0 {
 		return 0
 	}
 	switch u {
@@ -102,9 +113,9 @@ func span(n float64, unit time.Duration) time.Duration {
 // next is the next time after now that it is that late there.
 func (d *Daily) next(now time.Time) time.Time {
 	y, m, day := now.In(d.Zone).Date()
-	at := time.Date(y, m, day, 0, 0, 0, int(d.After), d.Zone)
+	at := time.Date(y, m, day, 0, 0, int(d.After/time.Second), 0, d.Zone)
 	if !at.After(now) {
-		at = time.Date(y, m, day+1, 0, 0, 0, int(d.After), d.Zone)
+		at = time.Date(y, m, day+1, 0, 0, int(d.After/time.Second), 0, d.Zone)
 	}
 	return at
 }

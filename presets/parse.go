@@ -331,7 +331,10 @@ func (c compiler) daily(t *hintText, path string) *classify.Daily {
 	if err != nil {
 		c.Fail(path+".zone", "want a zone such as +08:00, not %q", t.Zone)
 	}
-	return &classify.Daily{After: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, Zone: zone.Location()}
+	_, offset := zone.Zone() // its Location may be that of this machine, with a summer time
+	return &classify.Daily{
+		After: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, Zone: time.FixedZone(t.Zone, offset),
+	}
 }
 
 func (c compiler) fixture(f *Fixture, path string) {
