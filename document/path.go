@@ -7,6 +7,7 @@ package document
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,9 @@ var ErrPath = errors.New(`want a path such as $.a.b, $.list[0].x, $.list[*].x, $
 
 // Path says where in a document something stands. The zero Path stands nowhere.
 type Path struct {
-	text   string
-	steps  []step
-	ending string // the last name and its quote, as they stand in a document; empty: there is none
+	text  string
+	steps []step
+	names []string // and their quotes, as they stand in a document without escapes; the last first
 }
 
 // step goes from a value to values in it.
@@ -57,13 +58,11 @@ func ParsePath(text string) (Path, error) {
 			return Path{}, fmt.Errorf("%w; %q makes no sense from %q on", ErrPath, text, rest)
 		}
 		p.steps, rest, deep = append(p.steps, s), after, deep || s.kind == toDepth
-		if s.name != "" {
-			p.ending = s.name + `"`
+		if s.name != "" && plain(s.name) {
+			p.names = append(p.names, s.name+`"`)
 		}
 	}
-	if !plain(strings.TrimSuffix(p.ending, `"`)) {
-		p.ending = ""
-	}
+	slices.Reverse(p.names) // the last ones are the rarest
 	return p, nil
 }
 
@@ -184,6 +183,9 @@ func Valid(doc string) bool {
 
 // tooDeep counts brackets outside of strings.
 func tooDeep(doc string) bool {
+	if strings.Count(doc, "{")+strings.Count(doc, "[") <= deepest { // as nearly always, and quick
+		return false
+	}
 	depth := 0
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
@@ -223,10 +225,15 @@ func (p Path) Each(doc string, do func(Value) (more bool)) {
 	walk(&root, p.steps, do)
 }
 
-// mayBeIn says whether the document has the last name of the path anywhere: as a rule that
-// is much sooner known than that it does not stand at the path.
+// mayBeIn says whether the document has the names of the path anywhere: as a rule that
+// is much sooner known than that nothing stands at the path.
 func (p Path) mayBeIn(doc string) bool {
-	return p.ending == "" || strings.Contains(doc, p.ending) || strings.Contains(doc, escapedName)
+	for _, name := range p.names {
+		if !strings.Contains(doc, name) {
+			return strings.Contains(doc, escapedName)
+		}
+	}
+	return true
 }
 
 // escapedName begins what may be a character of a name.

@@ -98,6 +98,11 @@ func TestFacts(t *testing.T) {
 		{"pdd", "POST", "/api/router", form, "type=pdd.open.decrypt.batch", "pdd.open.decrypt.batch", policy.NatureWrites, true, ""},
 		{"pdd", "POST", "/api/router", form, "", "", policy.NatureWrites, false, ""},
 		{"temu", "POST", "/openapi/router", "application/json", `{"type":"bg.order.list.get"}`, "bg.order.list.get", policy.NatureReads, false, ""},
+		{
+			"temu", "POST", "/openapi/router", "application/json",
+			`{"app_key":"demo","access_token":"demo","data_type":"JSON","timestamp":1760000000,"type":"bg.local.goods.stock.edit","requestUniqueKey":"shop17-sku900-v42","goodsId":600000000000001,"skuStockTargetList":[{"skuId":17000000000001,"stockTarget":25}],"sign":"AA"}`,
+			"bg.local.goods.stock.edit", policy.NatureWrites, false, "shop17-sku900-v42",
+		},
 		{"shopee", "GET", "/api/v2/order/get_order_list?shop_id=1", "", "", "/api/v2/order/get_order_list", policy.NatureReads, false, ""},
 		{"tiktok-shop", "POST", "/order/202309/orders/search", "application/json", "{}", "/order/202309/orders/search", policy.NatureReads, false, ""},
 		{"tiktok-shop", "POST", "/product/202309/products", "application/json", `{"idempotency_key":"k"}`, "/product/202309/products", policy.NatureRepeats, false, ""},
