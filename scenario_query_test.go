@@ -11,7 +11,7 @@ import (
 // supplier is a preset whose orders can be asked about.
 const supplier = mine + `
 business_key: ["json:$.no"]
-rules: [{name: works, code: [1], is: processing}, {name: no, code: [3], is: refused}]
+rules: [{name: works, code: [1], is: processing}, {name: no, code: [3], is: refused}, {name: fast, code: [6], is: throttled}]
 query:
   request: {method: POST, url: "http://ask.test/query", form: {no: "{business_key}", shop: "{shop}"}}
   first_after: 10s
@@ -207,7 +207,7 @@ func TestProcessingIsAskedAbout(t *testing.T) {
 func TestQuestionsMayFail(t *testing.T) {
 	everyStore(t, func(r *rig, key []string, _ bool) {
 		u := r.upstream("u1.test:80", answer(500, "?"))
-		r.upstream("ask.test:80", reset, answer(503, ""), answer(200, "<html>", "Content-Type: text/html"), answer(200, `{"state":"done"}`, js))
+		r.upstream("ask.test:80", answer(200, `{"code":6}`, js), answer(503, ""), answer(200, "<html>", "Content-Type: text/html"), answer(200, `{"state":"done"}`, js))
 		got := r.sendOrder("7", key...)
 		r.want(got, 200, u, 1)
 		r.wantMetric(3, "queries_total", "answer=unanswered")

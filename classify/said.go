@@ -61,8 +61,10 @@ func judgeSaid(r *Rules, o *Outcome) Verdict {
 	switch v.Kind {
 	case Done:
 		v.Class, v.Executed, v.Reason = Success, ExecutedYes, StatusReason(o.Status)
-	case AlreadyDone, Processing:
+	case AlreadyDone:
 		v.Class, v.Executed = Success, ExecutedYes
+	case Processing: // taken, and nobody knows yet whether it comes to anything
+		v.Class, v.Executed = Success, ExecutedMaybe
 	case PartlyDone:
 		v.Class, v.Executed = Permanent, ExecutedYes
 	case Throttled, NotNow:

@@ -115,8 +115,18 @@ func (q *Query) Hear(p *Preset, r *Response, most int, now time.Time) (a query.A
 	switch {
 	case said.Rule != "":
 		return q.means[said.Rule], message
-	case r.Status < 200 || r.Status > 299 || in.Doc == "":
+	case r.Status < 200 || r.Status > 299 || in.Doc == "", p.putsOff(r, &in, now):
 		return query.Unanswered, message
 	}
 	return query.Unclear, message
+}
+
+// putsOff says whether the preset's own rules know the answer for one that has nothing to
+// do with the order: too fast, not now, or not by this token or signature.
+func (p *Preset) putsOff(r *Response, in *inspect.Reading, now time.Time) bool {
+	switch p.Book.Read(&classify.Answer{Status: r.Status, Fields: r.Fields, Doc: in.Doc, Text: in.Text, Fault: in.Fault}, now).Kind {
+	case classify.Throttled, classify.NotNow, classify.QuotaExhausted, classify.AuthExpired, classify.SignatureRefused:
+		return true
+	}
+	return false
 }
