@@ -21,7 +21,7 @@ var ErrPath = errors.New(`want a path such as $.a.b, $.list[0].x, $.list[*].x, $
 type Path struct {
 	text  string
 	steps []step
-	names []string // and their quotes, as they stand in a document without escapes; the last first
+	names []string // their ends and quotes, as they stand in a document without escapes; the last first
 }
 
 // step goes from a value to values in it.
@@ -59,7 +59,7 @@ func ParsePath(text string) (Path, error) {
 		}
 		p.steps, rest, deep = append(p.steps, s), after, deep || s.kind == toDepth
 		if s.name != "" && plain(s.name) {
-			p.names = append(p.names, s.name+`"`)
+			p.names = append(p.names, rareEnd(s.name)+`"`)
 		}
 	}
 	slices.Reverse(p.names) // the last ones are the rarest
@@ -114,6 +114,25 @@ func takeName(text string) (name, rest string) {
 		return text[:i], text[i:]
 	}
 	return text, ""
+}
+
+// commonLetters of names, the most common first.
+const commonLetters = "eaorisntdcu_lpmg"
+
+// rareEnd is a name from its rarest letter on, of three letters at least: strings.Index
+// stops wherever the first one stands.
+func rareEnd(name string) string {
+	best, rarest := 0, -1
+	for i := 0; i == 0 || i <= len(name)-3; i++ {
+		at := strings.IndexByte(commonLetters, name[i])
+		if at < 0 {
+			at = len(commonLetters)
+		}
+		if at > rarest {
+			best, rarest = i, at
+		}
+	}
+	return name[best:]
 }
 
 // String is the path as it was written.
