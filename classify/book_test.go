@@ -204,7 +204,9 @@ func FuzzBookRead(f *testing.F) {
 			doc = ""
 		}
 		b := errorBook(t, Rule{Name: "r", Code: []string{code}, Is: Throttled, Wait: []Hint{
-			{Header: "Retry-After"}, {Path: at(t, "$..wait"), Unit: EpochMilliseconds}, {Message: regexp.MustCompile(`(\d+) s`)},
+			{Header: "Retry-After"},
+			{Path: at(t, "$..wait"), Unit: EpochMilliseconds},
+			{Message: regexp.MustCompile(`(\d+) s`)},
 			{Cost: &Cost{Need: at(t, "$.need"), Have: at(t, "$.have"), Rate: at(t, "$.rate")}},
 		}})
 		a := Answer{Status: status, Write: write, Doc: doc, Text: doc, Fields: message.Fields{{Name: "Retry-After", Value: header}}}
