@@ -17,6 +17,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/pause"
 	"retryproxy/proxy"
 )
 
@@ -47,6 +48,8 @@ func (a *app) adminDeps() admin.Deps {
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
 		Letters:   a.letters(),
+		Pauses:    func() []pause.Pause { return a.pauses.List(time.Now()) },
+		Resume:    a.resumeShop,
 		CA:        a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },

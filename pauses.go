@@ -1,9 +1,37 @@
 package main
 
-import "retryproxy/pause"
+import (
+	"context"
+	"time"
+
+	"retryproxy/pause"
+)
 
 // mostPauses is far more than a studio has shops.
 const mostPauses = 10_000
+
+// resumeShop is an operator's word that the calls of a shop may go on.
+func (a *app) resumeShop(shop, platform, by, note string) []pause.Pause {
+	ended := a.pauses.Resume(shop, platform, by, note, time.Now())
+	if len(ended) > 0 {
+		a.proxy.WakeShop(shop)
+	}
+	return ended
+}
+
+// sweepPauses notices the end of quotas that no call asks about.
+func (a *app) sweepPauses(ctx context.Context) error {
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-t.C:
+			a.pauses.List(now)
+		}
+	}
+}
 
 // pauseEvent tells of a shop that a platform stopped, or that goes on.
 func (a *app) pauseEvent(e pause.Event) {

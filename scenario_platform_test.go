@@ -339,8 +339,23 @@ func TestRiskControlStopsAShop(t *testing.T) {
 		r.want(r.shopCall("s2", "0"), 200, u, 2)
 		time.Sleep(24 * time.Hour)
 		r.want(r.shopCall("s1", "0"), 503, u, 2)
-		r.app.pauses.Resume("s1", "", "ann", "", time.Now())
+		if got := string(r.admin("GET", "/api/v1/shops", "", nil).Body); !strings.Contains(got, `"reason": "risk_control"`) || !strings.Contains(got, `"turned_away": 3`) || !strings.Contains(got, "said") {
+			t.Errorf("the shops are shown as %s", got)
+		}
+		const by = `{"by":"ann","note":"passed its check"}`
+		for path, order := range map[string]string{"s1": `{"by":"ann"}`, "s3": by, "s2": by} {
+			if got := r.admin("POST", "/api/v1/shops/"+path+"/resume", order, nil); got.Status != 400 && got.Status != 404 {
+				t.Errorf("resume %s = %d", path, got.Status)
+			}
+		}
+		r.want(r.shopCall("s1", "0"), 503, u, 2)
+		if got := r.admin("POST", "/api/v1/shops/s1/resume", by, nil); got.Status != 200 {
+			t.Errorf("resume = %d %s", got.Status, got.Body)
+		}
 		r.want(r.shopCall("s1", "0"), 200, u, 3)
+		if n := len(r.logged("calls go on that a platform had stopped")); n != 1 {
+			t.Errorf("%d log lines tell who resumed it, want 1", n)
+		}
 	}, ownPreset(t, stopping)...)
 }
 

@@ -19,6 +19,7 @@ import (
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/patience"
+	"retryproxy/pause"
 )
 
 // Deps are what the listener shows and hands on. All but Token are
@@ -63,6 +64,8 @@ type Deps struct {
 	Patience func() []patience.View // after how long clients hang up, by task type
 
 	Letters Letters
+	Pauses  func() []pause.Pause                                        // what platforms stopped
+	Resume  func(shop, platform, by, note string) (ended []pause.Pause) // platform empty: all
 
 	CA        func() []byte       // what clients have to trust, as PEM; nil, or nothing: no tunnels are opened
 	Intercept func() Interception // may be nil: none
@@ -169,6 +172,7 @@ func (s *server) api(r chi.Router) {
 	r.Get("/retries", s.showRetries)
 	r.Put("/retries", s.setRetries)
 	r.Get("/shops", s.showShops)
+	r.Post("/shops/{shop}/resume", s.resumeShop)
 	r.Get("/observed", s.showObserved)
 	r.Get("/alerts", s.showAlerts)
 	r.Post("/alerts/test", s.testAlerts)

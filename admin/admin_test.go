@@ -25,6 +25,7 @@ import (
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/patience"
+	"retryproxy/pause"
 	"retryproxy/policy"
 )
 
@@ -107,6 +108,12 @@ func (f *fake) deps() Deps {
 			}}, nil
 		},
 		Zone: func() *time.Location { return time.FixedZone("CST", 8*3600) },
+		Pauses: func() []pause.Pause {
+			return []pause.Pause{
+				{Key: pause.Key{Platform: "pdd", Shop: "s1"}, Reason: pause.RiskControl, Since: began, Code: "70034", Message: "code 70034; rule risk", Host: "h:443", Calls: 3},
+				{Key: pause.Key{Platform: "pdd", Operation: "list"}, Reason: pause.QuotaExhausted, Since: began, Until: began.Add(time.Hour), Host: "h:443"},
+			}
+		},
 		Gates: func() []limiter.HostView {
 			return []limiter.HostView{
 				{Host: "a.test:80", Breaker: breaker.Status{State: breaker.Open, Reason: "consecutive_failures", Since: began, Until: began.Add(time.Second), Row: 5, Calls: 5, Failures: 5}, Waiting: 2, Planned: 1},

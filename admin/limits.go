@@ -50,6 +50,9 @@ type shopView struct {
 	Retries   int        `json:"retries"`
 	Bucket    *limitView `json:"bucket"` // null: none yet
 	Breakers  []shopTrip `json:"breakers"`
+	// Pauses are what platforms stopped of it. The shop - is calls without one, and what is
+	// about all.
+	Pauses []pauseView `json:"pauses"`
 }
 
 // showShops shows every shop that any part knows of, by name.
@@ -69,6 +72,7 @@ func (s *server) showShops(w http.ResponseWriter, _ *http.Request) {
 		v := shopOf(shops, b.Shop)
 		v.Breakers = append(v.Breakers, b)
 	}
+	s.addPauses(shops)
 	list := make([]*shopView, 0, len(shops))
 	for _, v := range shops {
 		list = append(list, v)
@@ -80,7 +84,7 @@ func (s *server) showShops(w http.ResponseWriter, _ *http.Request) {
 func shopOf(shops map[string]*shopView, name string) *shopView {
 	v := shops[name]
 	if v == nil {
-		v = &shopView{Shop: name, Tiers: []string{}, TaskTypes: []string{}, Hosts: []string{}, Breakers: []shopTrip{}}
+		v = &shopView{Shop: name, Tiers: []string{}, TaskTypes: []string{}, Hosts: []string{}, Breakers: []shopTrip{}, Pauses: []pauseView{}}
 		shops[name] = v
 	}
 	return v

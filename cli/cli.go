@@ -65,7 +65,7 @@ type Question struct {
 	Body   []byte
 }
 
-// command is one line of the usage. Without run it belongs to a later version.
+// command is one line of the usage.
 type command struct {
 	name, flags, args, help string
 	run                     func(args []string, env Env) int
@@ -76,11 +76,12 @@ func commands() []command {
 		{"serve", "[-config file] [-data directory] [-listen address] [-route /prefix=url] [-upgrade host]", "", "run the proxy", serve},
 		{"demo", "[-serve]", "", "a proxy, a misbehaving upstream and a walk-through", demo},
 		{"check", "[-config file]", "", "check a configuration and print it with all defaults", Check},
-		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body]", "URL", "what would become of a call, without making it", Explain},
+		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body] [-response file [-status n] [-preset name]]", "URL", "what would become of a call, without making it", Explain},
 		{"health", "[-admin address]", "", "ask a running proxy whether it takes calls", Health},
 		{"calls", "[-key key] [-text text] [-shop shop] [-host host] [-since time] … [-json | -csv]", "", "calls of a running proxy, those in progress and past ones", Calls},
 		{"why", "[-admin address]", "CALL|KEY|TEXT", "what became of an order: by call id, idempotency key, or a text such as its number", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
+		{"shops", "[-json]", "[resume SHOP -by NAME -note WHY]", "what platforms stopped: dead tokens, risk control, quotas; or let a shop go on", Shops},
 		{"breakers", "[-json]", "[reset HOST|SHOP@HOST|egress:NAME]", "who is cut off, since when, how many wait and until when; or close a breaker by hand", Breakers},
 		{"alerts", "[-rule rule] [-json]", "[test]", "what is firing, or a test message to those who are told", Alerts},
 		{"ca", "[-config file] [-data directory] [-admin address] [-pem]", "", "the certificate that clients have to trust where tunnels are opened", CA},
@@ -97,7 +98,9 @@ func commands() []command {
 		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},
 		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
 		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},
-		{"preset", "", "", "test a preset", nil},
+		{"preset ls", "[-config file | -dir folder]", "", "what is known of which platforms", Presets},
+		{"preset show", "[-config file | -dir folder]", "NAME", "one of them: sources, what is uncertain, rules", ShowPreset},
+		{"preset test", "[-config file | -dir folder]", "[NAME]…", "judge the answers that presets hold as examples", TestPresets},
 		{"report", "[-policy name] [-reset] [-json]", "", "what retries saved, and which variant of a policy does better", Report},
 	}
 }
@@ -124,8 +127,6 @@ func Run(args []string, env Env) int {
 	case c == nil:
 		PrintUsage(env.Stderr)
 		return env.wrong("%q is not a command", args[0])
-	case c.run == nil:
-		return env.wrong("%s: not in this version", c.name)
 	}
 	return c.run(rest, env)
 }

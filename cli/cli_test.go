@@ -61,7 +61,6 @@ func TestUsage(t *testing.T) {
 		{"help", []string{"help"}, OK, "hash-password", ""},
 		{"-h", []string{"-h"}, OK, "usage: retryproxy COMMAND [flags] [ARGS]", ""},
 		{"unknown command", []string{"fly"}, Usage, "", `"fly" is not a command`},
-		{"later", []string{"preset"}, Usage, "", "preset: not in this version"},
 		{"wrong flag", []string{"check", "-what"}, Usage, "", "-what"},
 		{"help COMMAND", []string{"help", "calls"}, OK, "", "usage: retryproxy calls [flags]\ncalls of a running proxy"},
 		{"help of no command", []string{"help", "fly"}, Usage, "", `"fly" is not a command`},

@@ -94,6 +94,7 @@ func Explain(args []string, env Env) int {
 	f.StringVar(&q.Method, "X", "", "the `method`; GET without it, POST with -d")
 	f.Func("H", "a `header` \"Name: value\"; may be repeated", q.addHeader)
 	f.Func("d", "the `body`, or @file", q.setBody)
+	a := f.answer()
 	raw := f.Bool("json", false, "print JSON")
 	rest, code, ok := f.parse(args, 1, 1)
 	if !ok {
@@ -101,6 +102,12 @@ func Explain(args []string, env Env) int {
 	}
 	q.URL = rest[0]
 	q.complete()
+	if *a.file != "" {
+		if err := env.explainAnswer(*r.config, &q, a, *raw); err != nil {
+			return env.failed(err)
+		}
+		return OK
+	}
 	text, err := env.explain(r, q)
 	if err != nil {
 		return env.failed(err)

@@ -101,10 +101,12 @@ func (b *Board) Stop(p Pause, now time.Time) (first bool) {
 		b.any.Add(1)
 		events = append(events, Event{Pause: p, At: now})
 	} else {
-		if e.Until.IsZero() || p.Until.IsZero() || p.Until.After(e.Until) {
+		if !e.Until.IsZero() && (p.Until.IsZero() || p.Until.After(e.Until)) {
 			e.Until = p.Until
 		}
-		e.probing = time.Time{} // the new token is no better
+		if p.Token == e.probe {
+			e.probing = time.Time{} // the new token is no better
+		}
 	}
 	e.died(p.Token)
 	b.mu.Unlock()
@@ -273,14 +275,18 @@ func (b *Board) Resume(shop, platform, by, note string, now time.Time) []Pause {
 
 // List are the pauses that hold now, by platform, shop and date.
 func (b *Board) List(now time.Time) []Pause {
+	var events []Event
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	var out []Pause
 	for _, e := range b.sorted() {
 		if e.Until.IsZero() || now.Before(e.Until) {
 			out = append(out, e.Pause)
+		} else {
+			events = append(events, b.drop(e, WhyReset, now))
 		}
 	}
+	b.mu.Unlock()
+	b.tell(events)
 	return out
 }
 

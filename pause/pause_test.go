@@ -59,6 +59,30 @@ func TestDeadToken(t *testing.T) {
 	}
 }
 
+// What was on its way with the old token does not spoil the trial of the new one, and a
+// date does not shorten what has none.
+func TestLateFailures(t *testing.T) {
+	b, _ := board(10)
+	dead := Pause{Key: call("a", ""), Reason: AuthExpired, Token: token("old")}
+	b.Stop(dead, t0)
+	want(t, b, call("a", "x"), "new", t0, "")
+	b.Stop(dead, t0)
+	b.Served(call("a", "x"), token("new"), t0)
+	want(t, b, call("a", "x"), "old", t0, "")
+	b.Stop(Pause{Key: call("a", ""), Reason: RiskControl}, t0)
+	b.Stop(Pause{Key: call("a", ""), Reason: RiskControl, Until: t0.Add(time.Minute)}, t0)
+	want(t, b, call("a", "x"), "new", t0.Add(time.Hour), RiskControl)
+}
+
+// The end of a quota is noticed without a call that asks.
+func TestListNoticesTheEnd(t *testing.T) {
+	b, events := board(10)
+	b.Stop(Pause{Key: call("a", "x"), Reason: QuotaExhausted, Until: t0.Add(time.Minute)}, t0)
+	if n := len(b.List(t0.Add(time.Minute))); n != 0 || len(*events) != 2 || b.any.Load() != 0 {
+		t.Errorf("%d pauses, events %v, %d counted", n, *events, b.any.Load())
+	}
+}
+
 // A token that failed is not tried again, whichever failed last.
 func TestEveryDeadTokenIsRemembered(t *testing.T) {
 	b, _ := board(10)

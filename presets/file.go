@@ -1,6 +1,7 @@
 package presets
 
 import (
+	"strings"
 	"time"
 
 	"retryproxy/document"
@@ -145,3 +146,24 @@ type Fixture struct {
 
 // Defaults is what a fixture has that says nothing.
 func (f *Fixture) Defaults() { f.Status, f.Method = 200, "POST" }
+
+// When is what an answer has to have, in words.
+func (r *RuleText) When() string {
+	var parts []string
+	add := func(name string, values ...string) {
+		if text := strings.Join(values, " "); text != "" {
+			parts = append(parts, name+" "+text)
+		}
+	}
+	add("status", r.Status...)
+	add("code", r.Code...)
+	add("sub code", r.Sub...)
+	add("message ~", r.Message)
+	add("body ~", r.Body)
+	add("operation", r.Operation...)
+	add("", r.Calls)
+	for _, c := range r.Where {
+		parts = append(parts, c.At)
+	}
+	return strings.TrimSpace(strings.Join(parts, ", "))
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"retryproxy/classify"
+	"retryproxy/idempotency"
 	"retryproxy/limiter"
 	"retryproxy/pause"
 )
@@ -66,4 +67,30 @@ func (x *exchange) heed(t *tried, token pause.Token, now time.Time) {
 	if !p.Unlabelled || token != (pause.Token{}) { // else nobody knows whose calls are meant
 		x.p.Pauses.Stop(p, now)
 	}
+}
+
+// WakeShop wakes what is parked for a quota of a shop, empty: of all, that a person lets go
+// on. What does not fit now wakes at its date.
+func (p *Proxy) WakeShop(shop string) {
+	if !p.durable {
+		return
+	}
+	p.crew.goes(p.Log, func() {
+		q := idempotency.Query{States: []idempotency.State{idempotency.StateParked}, Shop: shop, Reason: pause.QuotaExhausted, Oldest: true}
+		for {
+			parked, next, err := p.Store.List(p.base, q)
+			if err != nil {
+				p.Log.Error("parked calls of a shop wake at their dates only", "shop", shop, "error", err)
+				return
+			}
+			for i := range parked {
+				if _, err := p.wake(p.base, &parked[i], time.Now()); err != nil {
+					return
+				}
+			}
+			if q.After = next; next == "" {
+				return
+			}
+		}
+	})
 }
