@@ -301,7 +301,6 @@ func TestE2EExitCodes(t *testing.T) {
 		{"version", []string{"version"}, 0, []string{"retryproxy"}},
 		{"help", []string{"help"}, 0, []string{"serve", "demo", "explain"}},
 		{"unknown command", []string{"frobnicate"}, 2, []string{"frobnicate"}},
-		{"later command", []string{"preset"}, 2, []string{"not in this version"}},
 		{"unknown flag", []string{"serve", "-nope"}, 2, []string{"-nope"}},
 		{"no file", []string{"serve", "-config", "/does/not/exist"}, 2, []string{"/does/not/exist"}},
 		{"check names all faults", []string{"check", "-config", bad}, 2, []string{"bad.yaml:1: listne", "base_delay"}},

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"retryproxy/config"
 )
 
 // js is the media type of what platforms answer.
@@ -416,4 +421,50 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 			t.Errorf("a secret is shown: …%s", shown[max(0, i-300):min(len(shown), i+60)])
 		}
 	}, append(ownPreset(t, mine+"secrets: [mine_pin, token, X-Token]\ntoken: [form:token]\n"), "retry_limits:", "credentials: [{preset: mine, values: {client_secret: S3CR3T}}]\nretry_limits:")...)
+}
+
+// A preset that changes is applied to a running proxy, one with a fault keeps the old one.
+func TestPresetsAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	file, preset := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "presets", "mine.yaml")
+	if err := os.Mkdir(filepath.Dir(preset), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("deadline: 6s", "deadline: 6s, preset: mine", "idempotency:", "presets: {dir: '"+filepath.Dir(preset)+"'}\nidempotency:").Replace(caseConfig)
+	write(t, file, text)
+	write(t, preset, mine)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, text, func(a *app) {
+			a.parse = func(data []byte) (*config.Config, error) {
+				return parseConfig(file, data, &serveFlags{}, func(string) string { return "" })
+			}
+			a.keepsTo(config.File{Data: []byte(text)}, file)
+		})
+		u := r.upstream("u1.test:80", answer(200, `{"code":5}`, js))
+		ask := func(reason string, requests int) {
+			t.Helper()
+			got := r.post("http://u1.test/?op=x", "{}")
+			r.want(got, 200, u, requests)
+			r.wantHeader(got, "X-Retry-Reason", reason)
+		}
+		ask("manual_review", 1)
+		for change, c := range []struct {
+			text, reason string
+			sent, faults int
+		}{
+			{mine + "rules: [{name: no, code: [5], is: refused}]\n", "fail_permanent", 1, 0},
+			{mine + "rules: [{name: no, code: [5], is: surely}]\n", "fail_permanent", 1, 1},
+			{mine + "rules: [{name: later, code: [5], is: not_now}]\n", "attempts_exhausted", 4, 1},
+		} {
+			write(t, preset, c.text)
+			rest(2 * time.Second)
+			before := u.count()
+			ask(c.reason, before+c.sent)
+			faults := r.logged("the changed configuration is not used; the old one stays in force")
+			if len(faults) != c.faults || c.faults > 0 && !strings.Contains(fmt.Sprint(faults[0]["error"]), "mine.yaml:7: rules[0].is") {
+				t.Errorf("change %d: the log tells of %v", change, faults)
+			}
+		}
+		r.close()
+	})
 }

@@ -23,11 +23,13 @@ type explanation struct {
 		Egress   []string
 	}
 
-	Labels     []struct{ Name, Value, From string }
-	Policy     string
-	PolicyWhy  string                         `json:"policy_why"`
-	PassedOver []struct{ Policy, Why string } `json:"passed_over"`
-	VariantWhy string                         `json:"variant_why"`
+	Labels            []struct{ Name, Value, From string }
+	Preset, Operation string
+	Nature            string `json:"call"`
+	Policy            string
+	PolicyWhy         string                         `json:"policy_why"`
+	PassedOver        []struct{ Policy, Why string } `json:"passed_over"`
+	VariantWhy        string                         `json:"variant_why"`
 
 	Keyed       bool
 	KeyHonoured bool   `json:"key_honoured"`
@@ -213,6 +215,9 @@ func (e *explanation) print(out io.Writer) {
 
 // printRules writes policy, key, time, retries and the header.
 func (e *explanation) printRules(line func(name, format string, args ...any)) {
+	if e.Preset != "" {
+		line("preset", "%s: %s, %s", e.Preset, orElse(e.Operation, "no operation found"), e.Nature)
+	}
 	line("policy", "%s, %s", e.Policy, e.PolicyWhy)
 	if e.VariantWhy != "" {
 		line("variant", "%s", e.VariantWhy)

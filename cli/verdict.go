@@ -48,12 +48,6 @@ type judged struct {
 	Next       string `json:"next"`
 }
 
-// natures in words.
-var natures = map[policy.Nature]string{
-	policy.NatureUnknown: "told by its method", policy.NatureReads: "a read",
-	policy.NatureRepeats: "a write that may be repeated", policy.NatureWrites: "a write",
-}
-
 // judge says what an answer to q means by a configuration.
 func (e Env) judge(config string, q *Question, a answerFlags) (*judged, error) {
 	cfg, err := e.load(config)
@@ -105,7 +99,7 @@ func verdictOf(p *presets.Preset, pol *policy.Policy, f *presets.Facts, method s
 	rules := pol.Rules(method, f.Nature, false)
 	v := classify.Judge(&rules, &classify.Outcome{Phase: classify.PhaseDone, Status: a.Status, Said: said})
 	j := &judged{
-		Preset: p.Name, Confidence: p.Confidence, Policy: pol.Name, Operation: f.Operation, Nature: natures[f.Nature], Status: a.Status,
+		Preset: p.Name, Confidence: p.Confidence, Policy: pol.Name, Operation: f.Operation, Nature: f.Nature.String(), Status: a.Status,
 		Code: said.Code, SubCode: said.Sub, Message: said.Message, Is: said.Kind.String(), Rule: said.Rule,
 		Class: v.Class.String(), Reason: v.Reason, Basis: string(v.Basis), Executed: v.Executed.String(), WaitMS: said.Wait.Milliseconds(),
 	}

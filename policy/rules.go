@@ -26,6 +26,11 @@ const (
 	NatureWrites                // it does change something, whatever its method
 )
 
+// String is the nature in words.
+func (n Nature) String() string {
+	return [...]string{"told by its method", "a read", "a write that may be repeated", "a write"}[n]
+}
+
 // Writes says whether the call is not known to change nothing.
 func (n Nature) Writes() bool { return n != NatureReads }
 

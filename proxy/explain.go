@@ -49,6 +49,9 @@ type Explanation struct {
 	Tenant string  `json:"tenant,omitempty"` // whose keys it shares
 	Labels []Label `json:"labels,omitempty"`
 
+	Preset      string        `json:"preset,omitempty"`    // what is known of the platform
+	Operation   string        `json:"operation,omitempty"` // as the preset finds it
+	Nature      string        `json:"call,omitempty"`      // a read, a write, a write that may be repeated
 	Policy      string        `json:"policy,omitempty"`
 	PolicyWhy   string        `json:"policy_why,omitempty"`
 	PassedOver  []PassedOver  `json:"passed_over,omitempty"` // policies before it that are for other calls
@@ -265,6 +268,9 @@ func (x *exchange) explain(e *Explanation, sw *Switch, req *ExplainRequest) {
 	x.prepare()
 	x.lasting = x.lasts()
 	x.readPatience()
+	if x.preset != nil {
+		e.Preset, e.Operation, e.Nature = x.preset.Name, x.known.Operation, x.known.Nature.String()
+	}
 	e.rules(x)
 	e.key(x)
 	e.holds(x)
@@ -463,6 +469,9 @@ func (x *exchange) safeWhy() string {
 	case classify.BasisKey:
 		return "the key goes upstream, which is expected to act once per key"
 	case classify.BasisRule:
+		if x.policy.Safe != "always" {
+			return "the preset " + x.preset.Name + " knows that it is " + x.known.Nature.String()
+		}
 		return "the policy says safe: always"
 	}
 	if x.policy.OnUnknown == "retry" {
