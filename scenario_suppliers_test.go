@@ -246,7 +246,7 @@ func TestSuppliersInTurn(t *testing.T) {
 
 // Of many simultaneous repeats one order is placed, wherever it ends up.
 func TestSimultaneousRepeatsOrderOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bothStores(t, func(r *rig) {
 		u, b := r.upstream("u1.test:80", after(100*time.Millisecond, broke)), r.upstream("b.test:80", after(100*time.Millisecond, paid))
 		var calls []<-chan reply
 		for range 50 {
@@ -421,4 +421,46 @@ func TestQuestionToTheSupplierThatHasIt(t *testing.T) {
 		r.want(got, 502, ask, 0)
 		r.want(r.places(orderA1, keyed), 409, b, 1)
 	}, patches(withPresets(t, map[string]string{"mine": first, "supplier-b": supplierB}, "query: mine"), longer)...)
+}
+
+// Whenever the proxy is stopped or killed, an order is placed once, with one number, and
+// is in doubt only where a kill cut an attempt off.
+func TestHandedOnAtEveryInstant(t *testing.T) {
+	soon := func(s step) step { return after(50*time.Millisecond, s) }
+	for name, end := range map[string]func(*blackout){"stop": (*blackout).stop, "crash": (*blackout).crash} {
+		t.Run(name, func(t *testing.T) {
+			doubts := 0
+			for at := time.Duration(0); at < 620*time.Millisecond; at += 47 * time.Millisecond {
+				blackouts(t, func(r *rig, o *blackout) {
+					u := r.upstream("u1.test:80", soon(tooFast), soon(broke))
+					b := r.upstream("b.test:80", soon(answer(503, "")), after(200*time.Millisecond, paid))
+					got := r.places(orderA1, keyed, "Prefer: respond-async")
+					r.want(got, 202, nil, 0)
+					rest(at)
+					end(o)
+					rest(time.Second)
+					o.start()
+					rest(10 * time.Second)
+					rec, _ := r.follow(got)
+					switch {
+					case rec.State == "done" && u.count() == 2 && b.count() == 2:
+						r.wantBody(r.places(orderA1, keyed), `{"status":"ok","card":"4711"}`)
+					case rec.State == "in_doubt" && name == "crash" && b.count() <= 2:
+						doubts++
+						r.want(r.places(orderA1, keyed), 409, b, b.count())
+					default:
+						t.Errorf("ended after %v it is %s (%s) after %d and %d requests", at, rec.State, rec.Reason, u.count(), b.count())
+					}
+					for n := range b.count() {
+						if no := formOf(b, n+1).Get("no"); no != "A1-r3" {
+							t.Errorf("ended after %v the order is %s", at, no)
+						}
+					}
+				}, suppliers(t)...)
+			}
+			if doubts > 0 != (name == "crash") {
+				t.Errorf("%d ended in doubt", doubts)
+			}
+		})
+	}
 }

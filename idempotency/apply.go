@@ -116,6 +116,9 @@ func (r *Record) enter(from, to State, ch Change) {
 		}
 		r.Expires = r.Updated.Add(ttl)
 	}
+	if to == StateInDoubt && r.NextAt.IsZero() {
+		r.NextAt = r.Expires // however late it is written down
+	}
 	if to.Ended() || ch.EndRun {
 		r.endRun(ch.Reason)
 	}

@@ -97,7 +97,7 @@ type Change struct {
 	Owner    string    // from running, waiting: must be the record's owner; from parked to running or waiting: the new one
 	Append   []attempt.Attempt
 	Reason   string
-	NextAt   time.Time         // set as given, zero clears
+	NextAt   time.Time         // set as given, zero clears; to in_doubt: zero is the end of its time
 	Executed classify.Executed // raises, never lowers, except by Settle; so does every appended verdict
 	Settle   bool              // an operator or a query settled it: Executed is set as given
 	Answer   *Answer           // to done: nil leaves a marker; to dead, in_doubt: the last answer, nil keeps what is there

@@ -124,7 +124,7 @@ func (x *exchange) mayHandOn(t *tried, d Decision) bool {
 	switch {
 	case len(x.policy.Failover) == 0 || x.call.Request.Method == "HEAD" || x.upgrade() != "" || x.body.stream != nil:
 		return false
-	case t != nil && t.said.Everywhere, x.p.drained.Load(), !time.Now().Before(x.end):
+	case t != nil && t.said.Everywhere, x.p.drained.Load() && !x.lasting, !time.Now().Before(x.end):
 		return false
 	case !x.wanted() && x.call.Context().Err() != nil:
 		return false
@@ -288,6 +288,10 @@ func (x *exchange) handedOn(from *presets.Preset, d Decision) {
 	x.p.Log.Info("an order is handed on to another supplier", "call_id", x.id, "from", before, "to", x.backup.Name, "reason", d.Reason,
 		"shop", x.labels.Shop, "host", x.hops[0].host)
 	x.next = Decision{Do: Retry, Reason: d.Reason, Cause: causeBackoff, At: time.Now()}
+	if x.p.drained.Load() { // the next process sends it
+		x.next = stopAt("shutting_down", time.Now(), true)
+		x.conclude(nil, x.next)
+	}
 }
 
 // goesBack makes the supplier that the record names the place of a call that goes on or

@@ -582,7 +582,6 @@ func (x *exchange) endRecord(to idempotency.State, c idempotency.Change) bool {
 	case idempotency.StateDead:
 		c.TTL, c.NextAt = x.set.LetterTTL, x.nextRedrive()
 	case idempotency.StateInDoubt:
-		c.NextAt = time.Now().Add(c.TTL)
 		if x.unfinished() {
 			c.Reason = classify.Processing.String()
 		}
