@@ -42,6 +42,7 @@ type Condition struct {
 	Header  string   // instead of Path
 	Is      []string // one of the values is one of these
 	Not     []string // no value is one of these
+	Only    []string // every value, if there is any, is one of these
 	Absent  bool
 	Present bool
 	Matches *regexp.Regexp // one of the values
@@ -180,7 +181,7 @@ func (c *Condition) holds(a *Answer) bool {
 	look := func(text string) bool {
 		found = true
 		is = is || contains(c.Is, text) || c.Matches != nil && c.Matches.MatchString(text)
-		not = not || contains(c.Not, text)
+		not = not || contains(c.Not, text) || len(c.Only) > 0 && !contains(c.Only, text)
 		return true
 	}
 	if c.Header != "" {

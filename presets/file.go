@@ -81,6 +81,7 @@ type conditionText struct {
 	At      string   `key:"at"`
 	Is      []string `key:"is"`
 	Not     []string `key:"not"`
+	Only    []string `key:"only"`
 	Absent  bool     `key:"absent"`
 	Present bool     `key:"present"`
 	Matches string   `key:"matches"`

@@ -215,11 +215,11 @@ func (c compiler) answerPlace(path, text string) (p document.Path, header string
 }
 
 func (c compiler) condition(t *conditionText, path string) classify.Condition {
-	d := classify.Condition{Is: t.Is, Not: t.Not, Absent: t.Absent, Present: t.Present}
+	d := classify.Condition{Is: t.Is, Not: t.Not, Only: t.Only, Absent: t.Absent, Present: t.Present}
 	d.Path, d.Header = c.answerPlace(path+".at", t.At)
 	d.Matches = c.pattern(path+".matches", t.Matches)
-	if len(t.Is) == 0 && len(t.Not) == 0 && !t.Absent && !t.Present && t.Matches == "" {
-		c.Fail(path, "want one of is, not, absent, present, matches")
+	if len(t.Is)+len(t.Not)+len(t.Only) == 0 && !t.Absent && !t.Present && t.Matches == "" {
+		c.Fail(path, "want one of is, not, only, absent, present, matches")
 	}
 	if t.Absent && (t.Present || len(t.Is) > 0 || t.Matches != "") {
 		c.Fail(path, "what is absent has no value")

@@ -75,6 +75,9 @@ type forwards struct{ key, count, shop, tier, task, via bool }
 // forwarded reads them from the policy; a known third-party platform gets none
 // unless the operator named them.
 func (x *exchange) forwarded() forwards {
+	if x.asksOnly {
+		return forwards{} // a question is the operator's own, to the last header
+	}
 	goes := func(what string) bool {
 		return x.everywhere(func(host string) bool { return x.forwardsTo(host, what) })
 	}

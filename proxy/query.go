@@ -349,6 +349,9 @@ func (x *exchange) waitsForQuestion(end time.Time) (over bool) {
 func stateOf(rec *idempotency.Record) query.State {
 	last := rec.History.Last()
 	s := query.State{Since: last.Started.Add(last.Duration)}
+	if n := len(rec.Runs); n > 0 { // of an attempt that was cut off nobody knows when it ended
+		s.Since = later(s.Since, rec.Runs[n-1].Ended)
+	}
 	for _, n := range rec.Notes {
 		if n.By != byQuery || n.At.Before(s.Since) {
 			continue
@@ -472,7 +475,8 @@ func (p *Proxy) logQuestion(rec *idempotency.Record, a asked, do query.Do) {
 // its policy lets a call be retried. Where it cannot, it stays a letter that is safe to
 // run again.
 func (p *Proxy) repeatUnexecuted(rec *idempotency.Record) {
-	if pol := p.Settings().Policies.Named(rec.Policy); pol == nil || rounds(rec) > pol.MaxRetries {
+	// Old notes are forgotten, the number of attempts is not.
+	if pol := p.Settings().Policies.Named(rec.Policy); pol == nil || rounds(rec) > pol.MaxRetries || rec.Attempts > 2*pol.MaxRetries+1 {
 		return
 	}
 	order := deadletter.Order{Kind: idempotency.Redriven, Signed: deadletter.Signed{By: byQuery, Note: "the supplier says that it was not executed"}}
