@@ -57,7 +57,7 @@ bench: ## benchmarks with allocations: BENCH=regexp COUNT=n PKG=./limiter
 
 e2e: build ## the real binary: the walk-through and the end-to-end tests
 	./retryproxy demo
-	RETRYPROXY_KILLS=300 go test -count=1 -run E2E . # some two minutes, most of them kills
+	RETRYPROXY_KILLS=300 go test -count=1 -run 'E2E|ThousandOrders' . # some three minutes, most of them kills
 
 clients: ## curl, Python, Node, Go, Java and Chromium through the real binary
 	npm ci --prefix clients/testdata/node --no-audit --no-fund --loglevel error

@@ -58,20 +58,21 @@ query:
 
 // market is the platforms, the bots of some shops, and the proxy between them.
 type market struct {
-	r      *rig
-	pdd, a *sandbox.Server
-	books  *sandbox.Books
-	client http.Client
+	r            *rig
+	pdd, temu, a *sandbox.Server
+	books        *sandbox.Books
+	client       http.Client
 
 	mu     sync.Mutex
-	tokens map[string]string // by shop
+	tokens map[string]string // by platform and shop
 }
 
 // deal is what a bot made of an order.
 type deal struct {
 	sandbox.Sale
 	bought string // done, failed, person
-	told   string // done, refused, person; empty: nobody had to be told
+	told   string // the same of what it told its shop; empty: nobody had to be told
+	edited string // and of the stock that it changed elsewhere
 }
 
 // TestThousandOrders lets bots buy and confirm a thousand orders through faults at every
@@ -92,8 +93,8 @@ func TestThousandOrders(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), ordersPreset)
 	patch := []string{
-		"retry_limits:", "presets: {dir: '" + dir + "'}\ncredentials: [{preset: supplier-a, values: {key: demo-secret}}, {preset: pdd, values: {client_secret: demo-secret}}]\nretry_limits:",
-		"retry_policies:\n", "retry_policies:\n  - {name: buy, match: {host: a.test}, preset: supplier-a, query: supplier-a, replay: resign}\n  - {name: tell, match: {host: pdd.test}, preset: pdd, replay: handback}\n",
+		"retry_limits:", "presets: {dir: '" + dir + "'}\ncredentials: [{preset: supplier-a, values: {key: demo-secret}}, {preset: pdd, values: {client_secret: demo-secret}}, {preset: temu, values: {app_secret: demo-secret}}]\nretry_limits:",
+		"retry_policies:\n", "retry_policies:\n  - {name: buy, match: {host: a.test}, preset: supplier-a, query: supplier-a, replay: resign}\n  - {name: tell, match: {host: pdd.test}, preset: pdd, replay: handback}\n  - {name: edit, match: {host: temu.test}, preset: temu, replay: resign}\n",
 		"deadline: 6s", "deadline: 30s",
 	}
 	lasting(t, func(r *rig, again func()) {
@@ -108,10 +109,12 @@ func openMarket(r *rig, orders int, seed uint64) *market {
 	r.t.Helper()
 	m := &market{r: r, books: sandbox.NewBooks(), tokens: map[string]string{}}
 	var shops []string
+	tokens := map[string]string{}
 	for i := range 10 {
 		shop := fmt.Sprintf("s%d", i)
 		shops = append(shops, shop)
-		m.tokens[shop] = "token-" + shop
+		tokens[shop] = "token-" + shop
+		m.tokens["pdd"+shop], m.tokens["temu"+shop] = tokens[shop], tokens[shop]
 	}
 	faults := slices.DeleteFunc(sandbox.Faults(), func(f sandbox.Fault) bool { return f.Kind == sandbox.Quota }) // it would last until midnight
 	script := sandbox.Dice(seed, sandbox.Mix{Rate: 0.25, Faults: faults, Most: 4, Fails: 0.05, Least: time.Second, Last: 20 * time.Second})
@@ -120,19 +123,18 @@ func openMarket(r *rig, orders int, seed uint64) *market {
 		r.hosts[name] = addr
 		return sandbox.Options{Addr: addr.String() + ":80", Listen: r.net.Listen, Books: m.books, Script: script, Fault: 2 * time.Second, Rate: 1000}
 	}
-	tokens := map[string]string{}
-	for shop, token := range m.tokens {
-		tokens[shop] = token
-	}
 	var err error
 	if m.pdd, err = sandbox.StartPDD(sandbox.PDD{Options: options("pdd.test", 1), Tokens: tokens, Orders: sandbox.Sales(orders, shops...)}); err != nil {
+		r.t.Fatal(err)
+	}
+	if m.temu, err = sandbox.StartTEMU(sandbox.TEMU{Options: options("temu.test", 3), Tokens: tokens, Stock: map[int64]int{17000000000001: 1}}); err != nil {
 		r.t.Fatal(err)
 	}
 	if m.a, err = sandbox.StartSupplierA(sandbox.Supplier{Options: options("a.test", 2), Hidden: 10 * time.Second, QueryEvery: 3 * time.Second, Flood: 1_000_000, Balance: 1_000_000_000}); err != nil {
 		r.t.Fatal(err)
 	}
 	stop := r.stop
-	r.stop = func() { stop(); m.client.CloseIdleConnections(); _ = m.pdd.Close(); _ = m.a.Close() }
+	r.stop = func() { stop(); m.client.CloseIdleConnections(); _, _, _ = m.pdd.Close(), m.temu.Close(), m.a.Close() }
 	proxy, err := url.Parse("http://" + proxyAddr)
 	if err != nil {
 		r.t.Fatal(err)
@@ -172,31 +174,47 @@ func (m *market) trade(orders int, again func()) []*deal {
 	return deals
 }
 
-// work is what a bot does for an order: it buys, and tells the shop what came of it.
+// work is what a bot does for an order: it buys, tells the shop what came of it, and counts
+// it off elsewhere.
 func (m *market) work(d *deal) {
-	d.bought = m.insist("buy-"+d.Number, d.Shop, "http://a.test/api/order/submit", func(now time.Time) string {
+	d.bought = m.insist(nil, "buy-"+d.Number, d.Shop, "http://a.test/api/order/submit", func(now time.Time) string {
 		v := url.Values{"appId": {"demo-app"}, "outOrderId": {d.Number}, "productId": {d.Product}, "account": {d.Account}, "amount": {strconv.Itoa(d.Amount)}, "timestamp": {strconv.FormatInt(now.Unix(), 10)}}
-		return signedPairs(v, func(text string) string { return digest(text + "key=demo-secret") }, "=", "&")
+		return signedPairs(v, func(text string) string { return digest(text + "key=demo-secret") }, "=", "&").Encode()
 	})
 	status := map[string]string{"done": "SUCCESS", "failed": "FAIL"}[d.bought]
 	if status == "" {
 		return // a person decides
 	}
-	d.told = m.insist("tell-"+d.Number, d.Shop, "http://pdd.test/api/router", func(now time.Time) string {
-		v := url.Values{"type": {"pdd.virtual.mobile.charge.notify"}, "client_id": {"demo-app"}, "access_token": {m.token(d.Shop)}, "order_sn": {d.Number}, "outer_order_sn": {"A-" + d.Number}, "status": {status}, "timestamp": {strconv.FormatInt(now.Unix(), 10)}}
-		return signedPairs(v, func(text string) string { return digest("demo-secret" + text + "demo-secret") }, "", "")
+	d.told = m.insist(m.pdd, "tell-"+d.Number, d.Shop, "http://pdd.test/api/router", func(now time.Time) string {
+		v := url.Values{"type": {"pdd.virtual.mobile.charge.notify"}, "client_id": {"demo-app"}, "access_token": {m.token(m.pdd, d.Shop)}, "order_sn": {d.Number}, "outer_order_sn": {"A-" + d.Number}, "status": {status}, "timestamp": {strconv.FormatInt(now.Unix(), 10)}}
+		return signedPairs(v, wrapped, "", "").Encode()
+	})
+	d.edited = m.insist(m.temu, "edit-"+d.Number, d.Shop, "http://temu.test/openapi/router", func(now time.Time) string {
+		const targets = `[{"skuId":17000000000001,"stockTarget":25}]` // nested values are signed as they are written
+		v := signedPairs(url.Values{
+			"type": {"bg.local.goods.stock.edit"}, "app_key": {"demo-app"}, "access_token": {m.token(m.temu, d.Shop)}, "data_type": {"JSON"},
+			"timestamp": {strconv.FormatInt(now.Unix(), 10)}, "requestUniqueKey": {d.Number}, "goodsId": {"600000000000001"}, "skuStockTargetList": {targets},
+		}, wrapped, "", "")
+		return fmt.Sprintf(`{"app_key":"demo-app","access_token":%q,"data_type":"JSON","timestamp":%s,"type":%q,"requestUniqueKey":%q,"goodsId":600000000000001,"skuStockTargetList":%s,"sign":%q}`,
+			v.Get("access_token"), v.Get("timestamp"), v.Get("type"), v.Get("requestUniqueKey"), targets, v.Get("sign"))
 	})
 }
 
+func wrapped(text string) string { return digest("demo-secret" + text + "demo-secret") }
+
 // insist sends a call until its bot knows what came of it, as the headers advise: done,
-// failed, or a matter for a person.
-func (m *market) insist(key, shop, address string, sign func(time.Time) string) string {
+// failed, or a matter for a person. at is who gives new tokens; nil: nobody.
+func (m *market) insist(at *sandbox.Server, key, shop, address string, sign func(time.Time) string) string {
 	for range 120 {
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, address, strings.NewReader(sign(time.Now())))
 		if err != nil {
 			return "person"
 		}
-		req.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "X-Idempotency-Key": {key}, "X-Shop-Id": {shop}}
+		kind := "application/x-www-form-urlencoded"
+		if at == m.temu {
+			kind = "application/json"
+		}
+		req.Header = http.Header{"Content-Type": {kind}, "X-Idempotency-Key": {key}, "X-Shop-Id": {shop}}
 		got, err := m.client.Do(req)
 		if err != nil { // the proxy was killed: the same key again
 			time.Sleep(time.Second)
@@ -210,7 +228,7 @@ func (m *market) insist(key, shop, address string, sign func(time.Time) string) 
 		case reason == "" && got.StatusCode == 200 && !strings.Contains(string(body), `"orderStatus":0`) && !strings.Contains(string(body), `"orderStatus":1`):
 			return "done"
 		case reason == "auth_expired":
-			m.renew(shop)
+			m.renew(at, shop)
 		case reason == "fail_permanent" || reason == "":
 			if strings.Contains(string(body), `"orderStatus":0`) || strings.Contains(string(body), `"orderStatus":1`) {
 				break // the work goes on: ask again with the same key
@@ -225,17 +243,17 @@ func (m *market) insist(key, shop, address string, sign func(time.Time) string) 
 	return "person"
 }
 
-func (m *market) token(shop string) string {
+func (m *market) token(at *sandbox.Server, shop string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.tokens[shop]
+	return m.tokens[at.Name()+shop]
 }
 
-func (m *market) renew(shop string) {
+func (m *market) renew(at *sandbox.Server, shop string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if token, err := m.pdd.Renew(shop); err == nil {
-		m.tokens[shop] = token
+	if token, err := at.Renew(shop); err == nil {
+		m.tokens[at.Name()+shop] = token
 	}
 }
 
@@ -277,6 +295,15 @@ func (m *market) compare(deals []*deal) {
 		if d.told == "person" && !letters["tell-"+d.Number] {
 			t.Errorf("%s: nobody knows whether its shop was told, and it is in no list", d.Number)
 		}
+		edits := 0
+		for _, e := range o.Events {
+			if e.Effect == sandbox.Stock {
+				edits++
+			}
+		}
+		if edits > 1 || d.edited == "done" && edits != 1 || d.edited == "person" && !letters["edit-"+d.Number] {
+			t.Errorf("%s: its stock was edited %d times, and its bot heard %q", d.Number, edits, d.edited)
+		}
 	}
 	if left := m.list(idempotency.StateRunning, idempotency.StateWaiting, idempotency.StateParked); len(left) > 0 {
 		t.Errorf("%d calls still go on", len(left))
@@ -297,8 +324,8 @@ func (m *market) list(states ...idempotency.State) []idempotency.Record {
 	return list
 }
 
-// signedPairs is a form with its signature over the sorted pairs.
-func signedPairs(v url.Values, sum func(string) string, equals, and string) string {
+// signedPairs is v with its signature over the sorted pairs.
+func signedPairs(v url.Values, sum func(string) string, equals, and string) url.Values {
 	var names []string
 	for name := range v {
 		names = append(names, name)
@@ -309,7 +336,7 @@ func signedPairs(v url.Values, sum func(string) string, equals, and string) stri
 		text += name + equals + v.Get(name) + and
 	}
 	v.Set("sign", sum(text))
-	return v.Encode()
+	return v
 }
 
 // digest is MD5 in capitals.
