@@ -202,6 +202,23 @@ func TestProcessingIsAskedAbout(t *testing.T) {
 	}, asking(t)...)
 }
 
+// An order that the supplier took is never sent again because a query does not find it.
+func TestAcceptedOrdersAreNotSentAgain(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		u := r.upstream("u1.test:80", answer(200, `{"code":1}`, js))
+		asked := r.answersWith("unknown")
+		r.want(r.sendOrder("7", keyed), 200, u, 1)
+		rest(5 * time.Minute)
+		r.want(r.sendOrder("7", keyed), 409, u, 1)
+		if n := asked.count(); n != 4 {
+			t.Errorf("the supplier was asked %d times, want 4", n)
+		}
+		if notes := r.letter().Notes; notes[len(notes)-1].Did != "query_gave_up" {
+			t.Errorf("the letter says %+v", notes)
+		}
+	}, asking(t)...)
+}
+
 // A supplier that does not answer questions is asked again, and that says nothing about
 // the order.
 func TestQuestionsMayFail(t *testing.T) {

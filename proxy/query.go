@@ -348,7 +348,7 @@ func (x *exchange) waitsForQuestion(end time.Time) (over bool) {
 // stateOf is what was asked about a record since its last attempt.
 func stateOf(rec *idempotency.Record) query.State {
 	last := rec.History.Last()
-	s := query.State{Since: last.Started.Add(last.Duration)}
+	s := query.State{Since: last.Started.Add(last.Duration), Known: last.Verdict.Reason == classify.Processing.String()}
 	if n := len(rec.Runs); n > 0 { // of an attempt that was cut off nobody knows when it ended
 		s.Since = later(s.Since, rec.Runs[n-1].Ended)
 	}

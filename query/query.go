@@ -49,6 +49,9 @@ type State struct {
 	Since    time.Time // the attempt that left the doubt ended
 	Asked    int
 	NotFound int // in a row, at the end
+	// Known: the supplier took the order, or said once that it is at work on it. That it
+	// does not find it then says nothing: only its word that it failed makes a repeat safe.
+	Known bool
 }
 
 // Add is the state after one more answer.
@@ -57,6 +60,8 @@ func (s State) Add(a Answer) State {
 	switch a {
 	case NotFound:
 		s.NotFound++
+	case Processing:
+		s.NotFound, s.Known = 0, true
 	case Unanswered: // says nothing
 	default:
 		s.NotFound = 0
@@ -87,7 +92,7 @@ func (p *Plan) Next(s State, a Answer, now time.Time) (do Do, at time.Time) {
 		return NotExecuted, now
 	case a == Unclear:
 		return Person, now
-	case a == NotFound && s.NotFound >= p.NotFoundAnswers && now.Sub(s.Since) >= p.Grace:
+	case a == NotFound && !s.Known && s.NotFound >= p.NotFoundAnswers && now.Sub(s.Since) >= p.Grace:
 		return NotExecuted, now
 	case s.Asked >= p.Max:
 		return Person, now

@@ -26,11 +26,13 @@ func TestNext(t *testing.T) {
 		{"not known for long enough", []Answer{nf, nf}, 5 * time.Minute, NotExecuted},
 		{"not known for long enough, said once", []Answer{nf}, 6 * time.Minute, AskAgain},
 		{"at work in between", []Answer{nf, pr, nf}, 6 * time.Minute, AskAgain},
+		{"known once, and then no more", []Answer{pr, nf, nf, nf}, time.Hour, AskAgain},
+		{"known once, and failed", []Answer{pr, nf, Failed}, time.Hour, NotExecuted},
 		{"a question that failed in between", []Answer{nf, un, nf}, 6 * time.Minute, NotExecuted},
 		{"no answer for ever", []Answer{un, un, un, un, un, un}, time.Hour, Person},
 		{"at work for ever", []Answer{pr, pr, pr, pr, pr, pr}, time.Hour, Person},
 		{"done in the end", []Answer{pr, pr, pr, pr, pr, Done}, time.Hour, Conclude},
-		{"not known in the end", []Answer{pr, pr, pr, pr, nf, nf}, time.Hour, NotExecuted},
+		{"known once, and never found again", []Answer{pr, pr, pr, pr, nf, nf}, time.Hour, Person},
 	} {
 		s, do, at := State{Since: t0}, Do(0), time.Time{}
 		for _, a := range c.answers {
@@ -42,6 +44,19 @@ func TestNext(t *testing.T) {
 		}
 		if do == AskAgain && !at.Equal(t0.Add(c.late+time.Minute)) {
 			t.Errorf("%s: again at %s", c.name, at.Sub(t0))
+		}
+	}
+}
+
+// An order that the supplier took is not sent again because it does not find it.
+func TestNextOfAnAcceptedOrder(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	p := Plan{Every: time.Minute, Max: 4, NotFoundAnswers: 2}
+	s := State{Since: t0, Known: true}
+	for i, want := range []Do{AskAgain, AskAgain, AskAgain, Person} {
+		s = s.Add(NotFound)
+		if do, _ := p.Next(s, NotFound, t0.Add(time.Hour)); do != want {
+			t.Errorf("answer %d: %d, want %d", i+1, do, want)
 		}
 	}
 }
