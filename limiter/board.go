@@ -171,8 +171,8 @@ func (b *board) fittest(best *Ticket, l *line[*Ticket]) *Ticket {
 		if best == nil || fitter(t, best, b.now) {
 			best = t
 		}
-		if !t.short(b.now) {
-			break // the others have later turns
+		if !t.short(b.now) && t.claim.Retries == 0 {
+			break // the others have later turns, and none has tried less
 		}
 	}
 	return best

@@ -157,6 +157,7 @@ func TestProbesKeepTheirTurn(t *testing.T) {
 		"no deadline":          {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1}, {Deadline: at(later)}}, 1},
 		"retry, no deadline":   {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Retry: true, Retries: 1}, {Retry: true, Retries: 1, Deadline: at(later)}}, 1},
 		"tried more often":     {[]Claim{{Priority: -2, Retry: true, Retries: 2}, {Retry: true, Retries: 1, Deadline: at(later)}, {Priority: 9, Retry: true, Retries: 1}}, 1},
+		"of equal turn":        {[]Claim{{Priority: 2, Retry: true, Retries: 3}, {Priority: 1, Retry: true, Retries: 2}, {Retry: true, Retries: 1}}, 2},
 		"never tried":          {[]Claim{{Priority: -2, Retry: true, Retries: 1}, {Retry: true, Retries: 1}, {Priority: 9, Deadline: at(later)}}, 2},
 		"earlier deadline":     {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(later - 1)}, {Deadline: at(later)}}, 1},
 		"behind others":        {[]Claim{{Priority: -2, Deadline: at(hasty)}, {Priority: -1, Deadline: at(hasty)}, {Deadline: at(later)}}, 2},
