@@ -38,7 +38,12 @@ func (a *app) pauseEvent(e pause.Event) {
 	a.metrics.Pause(e.Platform, e.Reason, !e.Ended)
 	attrs := []any{"platform", e.Platform, "shop", e.Shop, "operation", e.Operation, "reason", e.Reason}
 	if e.Ended {
-		a.log.Info("calls go on that a platform had stopped", append(attrs, "why", e.Why, "by", e.By, "note", e.Note, "since", e.Since, "turned_away", e.Calls)...)
+		attrs = append(attrs, "why", e.Why, "by", e.By, "note", e.Note, "since", e.Since, "turned_away", e.Calls)
+		if e.Why == pause.WhyDropped && e.Reason == pause.RiskControl {
+			a.log.Error("there are too many pauses: calls go on that risk control had stopped", attrs...)
+			return
+		}
+		a.log.Info("calls go on that a platform had stopped", attrs...)
 		return
 	}
 	attrs = append(attrs, "code", e.Code, "message", e.Message, "host", e.Host, "until", e.Until)

@@ -318,6 +318,7 @@ func TestDeadTokenPausesItsShop(t *testing.T) {
 			again := r.shopCall("s1", "10")
 			r.want(again, 503, u, 1)
 			r.wantHeader(again, "X-Retry-Reason", "auth_expired")
+			r.wantHeader(again, "Retry-After", "") // its advice is to stop
 		}
 		r.want(r.shopCall("s2", "0"), 200, u, 2)
 		r.wantMetric(1, "pauses", "platform=mine", "reason=auth_expired")
@@ -327,6 +328,25 @@ func TestDeadTokenPausesItsShop(t *testing.T) {
 		if n := len(r.logged("a platform stopped calls: they are not sent for now")); n != 1 {
 			t.Errorf("%d log lines tell of it, want 1", n)
 		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Calls without a shop are told apart by their token, whose pause ends by itself: no other
+// token could end it.
+func TestDeadTokenWithoutAShop(t *testing.T) {
+	bubble(t, func(r *rig) {
+		call := func(token string) reply { return r.post("http://u1.test/?op=order", "{}", "X-Token: "+token) }
+		u := r.upstream("u1.test:80", saysToken)
+		r.want(call("10"), 200, u, 1)
+		r.want(call("10"), 503, u, 1)
+		r.want(call("0"), 200, u, 2)
+		r.want(call("10"), 503, u, 2)
+		r.want(r.shopCall("s1", "0"), 200, u, 3)
+		r.wantMetric(1, "pauses", "platform=mine", "reason=auth_expired")
+		time.Sleep(24*time.Hour + time.Minute)
+		r.wantMetric(0, "pauses", "platform=mine", "reason=auth_expired") // nobody asked
+		r.want(call("10"), 200, u, 4)
+		r.want(call("10"), 503, u, 4)
 	}, ownPreset(t, stopping)...)
 }
 

@@ -7,6 +7,7 @@ package pause
 
 import (
 	"cmp"
+	"container/list"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,7 @@ type Pause struct {
 	Reason        string
 	Since, Until  time.Time // zero Until: it has no date
 	Token         Token     // the one that failed
-	Unlabelled    bool      // calls without a shop: only those with this token are meant
+	Unlabelled    bool      // of a call without a shop: only those with its token are meant
 	Code, Message string    // of the platform
 	Host          string
 	Calls         int // turned away since then
@@ -62,6 +63,10 @@ const (
 // ProbeFor is how long the call with another token may take before a further one is tried.
 const ProbeFor = 30 * time.Second
 
+// ForgetAfter is how long a dead token of calls without a shop is remembered: no other token
+// can end that pause, since nobody knows whose it would be.
+const ForgetAfter = 24 * time.Hour
+
 // Board has all pauses. Make one with New; safe for concurrent use.
 type Board struct {
 	most int
@@ -69,11 +74,26 @@ type Board struct {
 	any  atomic.Int32 // how many there are: nothing else is looked at where there are none
 
 	mu     sync.Mutex
-	pauses map[Key][]*entry
+	pauses map[place][]*entry
+	ages   [ranks]list.List // of *entry, the oldest first, by rank
+}
+
+// place is where the pauses of the same calls stand.
+type place struct {
+	Key
+	token Token // of calls without a shop
+}
+
+func (p *Pause) place() place {
+	if p.Unlabelled {
+		return place{p.Key, p.Token}
+	}
+	return place{Key: p.Key}
 }
 
 type entry struct {
 	Pause
+	age     *list.Element
 	dead    []Token   // those that failed, the newest last
 	probe   Token     // of the call that is let through
 	probing time.Time // since when
@@ -85,33 +105,54 @@ func New(most int, on func(Event)) *Board {
 	if on == nil {
 		on = func(Event) {}
 	}
-	return &Board{most: most, on: on, pauses: map[Key][]*entry{}}
+	return &Board{most: most, on: on, pauses: map[place][]*entry{}}
 }
 
 // Stop begins a pause, or prolongs one of the same key and reason; first says that it is new.
+// Nobody is stopped by a call without shop and token: nobody knows whose calls are meant.
 func (b *Board) Stop(p Pause, now time.Time) (first bool) {
-	var events []Event
-	b.mu.Lock()
+	if p.Unlabelled && p.Token == (Token{}) {
+		return false
+	}
+	if p.Unlabelled && p.Reason == AuthExpired {
+		p.Until = now.Add(ForgetAfter)
+	}
 	p.Since = now
-	e := b.find(p.Key, p.Reason, p.Token, p.Unlabelled)
+	b.mu.Lock()
+	e := b.find(&p)
+	var events []Event
 	if first = e == nil; first {
-		events = b.makeRoom(now)
-		e = &entry{Pause: p}
-		b.pauses[p.Key] = append(b.pauses[p.Key], e)
-		b.any.Add(1)
-		events = append(events, Event{Pause: p, At: now})
+		e, events = b.begin(p, now)
 	} else {
-		if !e.Until.IsZero() && (p.Until.IsZero() || p.Until.After(e.Until)) {
-			e.Until = p.Until
-		}
-		if p.Token == e.probe {
-			e.probing = time.Time{} // the new token is no better
-		}
+		e.prolong(&p)
 	}
 	e.died(p.Token)
 	b.mu.Unlock()
 	b.tell(events)
 	return first
+}
+
+// begin puts a pause on the board. Where that is full the least goes, which may be itself.
+func (b *Board) begin(p Pause, now time.Time) (*entry, []Event) {
+	e := &entry{Pause: p}
+	at := p.place()
+	b.pauses[at] = append(b.pauses[at], e)
+	e.age = b.ages[rank(p.Reason)].PushBack(e)
+	events := []Event{{Pause: p, At: now}}
+	if int(b.any.Add(1)) > b.most {
+		events = append(events, b.drop(b.least(), WhyDropped, now))
+	}
+	return e, events
+}
+
+// prolong notes that the platform said so again.
+func (e *entry) prolong(p *Pause) {
+	if !e.Until.IsZero() && (p.Until.IsZero() || p.Until.After(e.Until)) {
+		e.Until = p.Until
+	}
+	if p.Token == e.probe {
+		e.probing = time.Time{} // the new token is no better
+	}
 }
 
 // mostDead bounds how many tokens of a shop are remembered.
@@ -126,43 +167,45 @@ func (e *entry) died(t Token) {
 	e.dead = e.dead[max(0, len(e.dead)-mostDead):]
 }
 
-// find is the entry of that key and reason; of calls without a shop also by their token.
-func (b *Board) find(k Key, reason string, token Token, unlabelled bool) *entry {
-	for _, e := range b.pauses[k] {
-		if e.Reason == reason && e.Unlabelled == unlabelled && (!unlabelled || e.Token == token) {
+// find is the entry that a pause prolongs; nil: there is none.
+func (b *Board) find(p *Pause) *entry {
+	for _, e := range b.pauses[p.place()] {
+		if e.Reason == p.Reason && e.Unlabelled == p.Unlabelled {
 			return e
 		}
 	}
 	return nil
 }
 
-// ranks order what is given up when there are too many: a quota is soon learnt again.
-var ranks = map[string]int{QuotaExhausted: 0, AuthExpired: 1, RiskControl: 2}
+// ranks is how many ranks there are.
+const ranks = 3
 
-// makeRoom drops the least of all when the board is full.
-func (b *Board) makeRoom(now time.Time) []Event {
-	if int(b.any.Load()) < b.most {
-		return nil
-	}
-	var least *entry
-	for _, list := range b.pauses {
-		for _, e := range list {
-			if least == nil || cmp.Or(cmp.Compare(ranks[e.Reason], ranks[least.Reason]), e.Since.Compare(least.Since)) < 0 {
-				least = e
-			}
+// rank says what is given up first when there are too many, and which of several is the
+// gravest: a quota is soon learnt again, a stop by risk control must not be.
+func rank(reason string) int {
+	return slices.Index([]string{QuotaExhausted, AuthExpired, RiskControl}, reason)
+}
+
+// least is the oldest of the lowest rank.
+func (b *Board) least() *entry {
+	for i := range b.ages {
+		if oldest := b.ages[i].Front(); oldest != nil {
+			return oldest.Value.(*entry)
 		}
 	}
-	return []Event{b.drop(least, WhyDropped, now)}
+	panic("bug: the least of no pauses")
 }
 
 // drop takes an entry out.
 func (b *Board) drop(e *entry, why string, now time.Time) Event {
-	list := slices.DeleteFunc(b.pauses[e.Key], func(x *entry) bool { return x == e })
-	if len(list) == 0 {
-		delete(b.pauses, e.Key)
+	at := e.place()
+	rest := slices.DeleteFunc(b.pauses[at], func(x *entry) bool { return x == e })
+	if len(rest) == 0 {
+		delete(b.pauses, at)
 	} else {
-		b.pauses[e.Key] = list
+		b.pauses[at] = rest
 	}
+	b.ages[rank(e.Reason)].Remove(e.age)
 	b.any.Add(-1)
 	return Event{Pause: e.Pause, Ended: true, Why: why, At: now}
 }
@@ -173,25 +216,27 @@ func (b *Board) tell(events []Event) {
 	}
 }
 
-// Check says whether a call is stopped, and by which pause: the gravest. Of a shop whose
-// token is dead one call with another token is let through.
-func (b *Board) Check(k Key, token Token, now time.Time) (p Pause, stopped bool) {
+// Check says which pause stops a call: the gravest; nil: none does. Of a shop whose token is
+// dead one call with another token is let through.
+func (b *Board) Check(k Key, token Token, now time.Time) *Pause {
 	if b.any.Load() == 0 {
-		return Pause{}, false
+		return nil
 	}
+	return b.check(k, token, now)
+}
+
+func (b *Board) check(k Key, token Token, now time.Time) (stops *Pause) {
 	var events []Event
 	b.mu.Lock()
 	var worst, tries *entry
-	for _, at := range keysOf(k) {
-		for _, e := range slices.Clone(b.pauses[at]) {
+	for _, at := range placesOf(k, token) {
+		for _, e := range slices.Backward(b.pauses[at]) { // backward: drop closes the gap
 			switch {
 			case !e.Until.IsZero() && !now.Before(e.Until):
 				events = append(events, b.drop(e, WhyReset, now))
-			case e.Unlabelled && (token == Token{} || token != e.Token):
-				// it is about another's calls
 			case e.another(token):
 				tries = e
-			case worst == nil || ranks[e.Reason] > ranks[worst.Reason]:
+			case worst == nil || rank(e.Reason) > rank(worst.Reason):
 				worst = e
 			}
 		}
@@ -201,25 +246,27 @@ func (b *Board) Check(k Key, token Token, now time.Time) (p Pause, stopped bool)
 	}
 	if worst != nil {
 		worst.Calls++
-		p, stopped = worst.Pause, true
+		p := worst.Pause
+		stops = &p
 	}
 	b.mu.Unlock()
 	b.tell(events)
-	return p, stopped
+	return stops
 }
 
-// keysOf are the keys under which a pause may stand that is about a call.
-func keysOf(k Key) []Key {
-	keys := []Key{k}
-	add := func(o Key) {
-		if !slices.Contains(keys, o) {
-			keys = append(keys, o)
-		}
+// placesOf are those where a pause may stand that is about a call: of its shop, or of its
+// token where it has none, and of all shops, for its operation or all of them. Some may be
+// the same.
+func placesOf(k Key, token Token) [4]place {
+	if k.Shop != "" {
+		token = Token{}
 	}
-	add(Key{k.Platform, k.Shop, ""})
-	add(Key{k.Platform, "", k.Operation})
-	add(Key{k.Platform, "", ""})
-	return keys
+	return [4]place{
+		{k, token},
+		{Key{k.Platform, k.Shop, ""}, token},
+		{Key: Key{k.Platform, "", k.Operation}},
+		{Key: Key{k.Platform, "", ""}},
+	}
 }
 
 // another says whether the token may be a good one: another than those that are dead, or
@@ -244,8 +291,8 @@ func (b *Board) Served(k Key, token Token, now time.Time) {
 	}
 	var events []Event
 	b.mu.Lock()
-	at := Key{k.Platform, k.Shop, ""}
-	for _, e := range slices.Clone(b.pauses[at]) {
+	at := place{Key: Key{k.Platform, k.Shop, ""}}
+	for _, e := range slices.Backward(b.pauses[at]) {
 		if e.another(token) && e.probe == token && !e.probing.IsZero() {
 			events = append(events, b.drop(e, WhyNewToken, now))
 		}
@@ -292,8 +339,8 @@ func (b *Board) List(now time.Time) []Pause {
 
 func (b *Board) sorted() []*entry {
 	var out []*entry
-	for _, list := range b.pauses {
-		out = append(out, list...)
+	for _, at := range b.pauses {
+		out = append(out, at...)
 	}
 	slices.SortFunc(out, func(x, y *entry) int {
 		return cmp.Or(cmp.Compare(x.Platform, y.Platform), cmp.Compare(x.Shop, y.Shop), x.Since.Compare(y.Since), cmp.Compare(x.Operation, y.Operation), cmp.Compare(x.Reason, y.Reason))

@@ -29,9 +29,12 @@ func board(most int) (*Board, *[]string) {
 
 func want(t *testing.T, b *Board, k Key, tok string, now time.Time, reason string) {
 	t.Helper()
-	p, stopped := b.Check(k, token(tok), now)
-	if stopped != (reason != "") || p.Reason != reason {
-		t.Errorf("Check(%+v, %q) = %q, %v, want %q", k, tok, p.Reason, stopped, reason)
+	got := ""
+	if p := b.Check(k, token(tok), now); p != nil {
+		got = p.Reason
+	}
+	if got != reason {
+		t.Errorf("Check(%+v, %q) = %q, want %q", k, tok, got, reason)
 	}
 }
 
@@ -155,6 +158,41 @@ func TestCallsWithoutAShop(t *testing.T) {
 	want(t, b, call("a", "x"), "three", t0, "")
 }
 
+// A dead token of calls without a shop is forgotten: no other token can end its pause. A stop
+// by risk control is not. Of whose token nobody knows, nobody else is stopped.
+func TestCallsWithoutAShopAreForgotten(t *testing.T) {
+	b, events := board(10)
+	b.Stop(Pause{Key: call("", ""), Unlabelled: true, Reason: AuthExpired, Token: token("one")}, t0)
+	b.Stop(Pause{Key: call("", ""), Unlabelled: true, Reason: RiskControl, Token: token("two")}, t0)
+	if b.Stop(Pause{Key: call("", ""), Unlabelled: true, Reason: RiskControl}, t0) {
+		t.Error("a call of nobody known stops others")
+	}
+	want(t, b, call("", "x"), "one", t0.Add(ForgetAfter-1), AuthExpired)
+	want(t, b, call("", "x"), "one", t0.Add(ForgetAfter), "")
+	want(t, b, call("", "x"), "two", t0.Add(ForgetAfter), RiskControl)
+	want(t, b, call("a", "x"), "two", t0, "")
+	if n := len(b.List(t0.Add(ForgetAfter))); n != 1 || len(b.pauses) != 1 {
+		t.Errorf("%d pauses at %d places, events %v, want one", n, len(b.pauses), *events)
+	}
+}
+
+// A full board keeps the graver, and the oldest of equal rank goes; a newcomer of lower
+// rank is told of and goes at once.
+func TestNewcomersOfAFullBoard(t *testing.T) {
+	b, events := board(2)
+	b.Stop(Pause{Key: call("a", ""), Reason: RiskControl}, t0)
+	b.Stop(Pause{Key: call("b", ""), Reason: RiskControl}, t0)
+	b.Stop(Pause{Key: call("c", "x"), Reason: QuotaExhausted, Until: t0.Add(time.Hour)}, t0)
+	want(t, b, call("c", "x"), "", t0, "")
+	b.Stop(Pause{Key: call("d", ""), Reason: RiskControl}, t0)
+	want(t, b, call("a", "x"), "", t0, "")
+	want(t, b, call("b", "x"), "", t0, RiskControl)
+	want(t, b, call("d", "x"), "", t0, RiskControl)
+	if got := fmt.Sprint((*events)[2:]); got != "[quota_exhausted c began quota_exhausted c dropped risk_control d began risk_control a dropped]" {
+		t.Errorf("events are %s", got)
+	}
+}
+
 // A full board gives up what is soon learnt again, and says so.
 func TestBoardIsBounded(t *testing.T) {
 	b, events := board(2)
@@ -164,8 +202,8 @@ func TestBoardIsBounded(t *testing.T) {
 	want(t, b, call("a", "x"), "", t0, RiskControl)
 	want(t, b, call("b", "x"), "", t0, "")
 	want(t, b, call("c", "x"), "", t0, AuthExpired)
-	if last := (*events)[2]; last != "quota_exhausted b dropped" {
-		t.Errorf("the third event is %q", last)
+	if last := (*events)[3]; last != "quota_exhausted b dropped" {
+		t.Errorf("the last event is %q", last)
 	}
 }
 
@@ -197,7 +235,7 @@ func TestInParallel(t *testing.T) {
 	for shop := range 5 {
 		b.Resume(fmt.Sprint(shop), "", "", "", t0)
 	}
-	if n := b.any.Load(); n != 0 || len(b.pauses) != 0 {
+	if n := b.any.Load(); n != 0 || len(b.pauses) != 0 || b.ages[0].Len()+b.ages[1].Len()+b.ages[2].Len() != 0 {
 		t.Errorf("%d pauses are counted of %d that there are, want none", n, len(b.pauses))
 	}
 }
@@ -221,5 +259,17 @@ func BenchmarkCheckWith200Shops(b *testing.B) {
 	for b.Loop() {
 		board.Check(k, tok, t0)
 		board.Served(k, tok, t0)
+	}
+}
+
+// Newcomers of a full board, none of which has a shop.
+func BenchmarkStopWhenFull(b *testing.B) {
+	board, n := New(10_000, nil), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		n++
+		p := Pause{Key: call("", ""), Unlabelled: true, Reason: RiskControl, Token: token(fmt.Sprint(n))}
+		board.Stop(p, t0)
+		board.Check(p.Key, p.Token, t0)
 	}
 }

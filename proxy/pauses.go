@@ -18,12 +18,13 @@ func (x *exchange) stopped(now time.Time) bool {
 	if x.preset == nil {
 		return false
 	}
-	p, yes := x.p.Pauses.Check(x.pauseKey(), x.token(), now)
-	if yes {
-		x.turn = limiter.Answer{Refused: p.Reason, At: p.Until}
-		x.pausedBy = p.Platform + " said so at " + p.Since.UTC().Format(time.RFC3339) + ": " + p.Message
+	p := x.p.Pauses.Check(x.pauseKey(), x.token(), now)
+	if p == nil {
+		return false
 	}
-	return yes
+	x.turn = limiter.Answer{Refused: p.Reason, At: p.Until}
+	x.pausedBy = p.Platform + " said so at " + p.Since.UTC().Format(time.RFC3339) + ": " + p.Message
+	return true
 }
 
 func (x *exchange) pauseKey() pause.Key {
@@ -64,9 +65,7 @@ func (x *exchange) heed(t *tried, token pause.Token, now time.Time) {
 	default:
 		return
 	}
-	if !p.Unlabelled || token != (pause.Token{}) { // else nobody knows whose calls are meant
-		x.p.Pauses.Stop(p, now)
-	}
+	x.p.Pauses.Stop(p, now)
 }
 
 // WakeShop wakes what is parked for a quota of a shop, empty: of all, that a person lets go

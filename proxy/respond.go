@@ -223,13 +223,14 @@ func (x *exchange) mark(f *message.Fields, reason string, at time.Time) {
 		return
 	}
 	executed := x.executed()
+	what := advice(reason, executed)
 	f.Add(hReason, reason)
 	f.Add(hExecuted, executed.String())
-	f.Add(hAdvice, advice(reason, executed))
+	f.Add(hAdvice, what)
 	if x.handsBack(reason) {
 		f.Add(hAction, "resign")
 	}
-	if !at.IsZero() && !f.Has("Retry-After") {
+	if !at.IsZero() && what != "stop" && !f.Has("Retry-After") {
 		f.Add("Retry-After", strconv.Itoa(wholeSeconds(time.Until(at))))
 	}
 }
