@@ -27,7 +27,7 @@ func examine(cfg *config.Config) (w doctor.World, end func(), err error) {
 		a.Target.Exempt = a.Target.Exempt || guard.Exempt(a.Target.Host)
 		return up.Send(ctx, a)
 	}
-	return doctor.World{Egress: egressConfig(cfg), Roots: roots, Send: send}, up.Close, nil
+	return doctor.World{Machine: doctor.ThisMachine(), Egress: egressConfig(cfg), Roots: roots, Send: send}, up.Close, nil
 }
 
 // probeGuard is the guard of a proxy with this configuration.

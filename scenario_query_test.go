@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,10 @@ query:
 `
 
 // asking is the configuration of these tests.
-func asking(t *testing.T) []string {
-	p := ownPreset(t, supplier)
+func asking(t *testing.T) []string { return askingOf(t, supplier) }
+
+func askingOf(t *testing.T, preset string) []string {
+	p := ownPreset(t, preset)
 	return append([]string{"deadline: 6s", "deadline: 100s, query: mine", strings.ReplaceAll(p[0], "6s", "100s"), strings.ReplaceAll(p[1], "6s", "100s")}, p[2:]...)
 }
 
@@ -229,6 +232,73 @@ func TestQuestionsMayFail(t *testing.T) {
 		r.want(got, 200, u, 1)
 		r.wantMetric(3, "queries_total", "answer=unanswered")
 	})
+}
+
+// Questions that could not be asked are not counted: each order is asked about in its turn.
+func TestOnlyQuestionsThatWereAskedCount(t *testing.T) {
+	once := strings.Replace(supplier, "max: 4", "max: 1", 1)
+	t.Run("too many for the supplier", func(t *testing.T) {
+		lasting(t, func(r *rig, _ func()) {
+			u, asked := r.upstream("u1.test:80", answer(500, "?")), r.answersWith("done")
+			key := func(i int) string { return "X-Idempotency-Key: order-" + strconv.Itoa(i) }
+			r.together(20, func(i int) reply { return r.sendOrder(strconv.Itoa(i), key(i), "X-Request-Timeout: 3") })
+			rest(5 * time.Minute)
+			if n := asked.count(); n > 6 {
+				t.Errorf("%d questions in five minutes, want one a minute", n)
+			}
+			rest(20 * time.Minute)
+			for i := range 20 {
+				r.want(r.sendOrder(strconv.Itoa(i), key(i)), 200, u, 20)
+			}
+			if n := asked.count(); n != 20 {
+				t.Errorf("the supplier was asked %d times, want 20", n)
+			}
+			r.wantMetric(20, "queries_total")
+		}, askingOf(t, strings.Replace(once, "rate: 10/s", "rate: 1/m", 1))...)
+	})
+	t.Run("cut off", func(t *testing.T) {
+		cutOff := append(askingOf(t, once), "open: 2s, open_max: 2s", "open: 5m, open_max: 5m")
+		lasting(t, func(r *rig, _ func()) {
+			u := r.upstream("u1.test:80", answer(500, "?"))
+			asked := r.upstream("ask.test:80", answer(503, ""), answer(503, ""), answer(503, ""), answer(503, ""), answer(503, ""), answer(200, `{"state":"done"}`, js))
+			for range 5 {
+				r.post("http://ask.test/x", "")
+			}
+			r.want(r.sendOrder("7", keyed, "X-Request-Timeout: 3"), 500, u, 1)
+			rest(4 * time.Minute)
+			r.want(r.sendOrder("7", keyed, "X-Request-Timeout: 1"), 409, u, 1)
+			if n := asked.count(); n != 5 {
+				t.Errorf("%d requests at a host that is cut off, want 5", n)
+			}
+			rest(2 * time.Minute)
+			r.want(r.sendOrder("7", keyed), 200, u, 1)
+		}, cutOff...)
+	})
+	t.Run("without a store", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			u := r.upstream("u1.test:80", answer(500, "?"))
+			r.answersWith("done")
+			for _, got := range r.together(2, func(i int) reply { return r.sendOrder(strconv.Itoa(i)) }) {
+				r.want(got, 200, u, 2)
+				r.wantBody(got, `{"state":"done"}`)
+			}
+		}, askingOf(t, strings.Replace(once, "rate: 10/s", "rate: 1/m", 1))...)
+	})
+}
+
+// An answer that is too large to be kept is not stored, though it says that the order is done.
+func TestLargeAnswersToQuestions(t *testing.T) {
+	small := append(asking(t), "idempotency: {ttl: 1h", "idempotency: {max_response: 1KiB, ttl: 1h")
+	ends := func(r *rig, first int) {
+		u := r.upstream("u1.test:80", answer(500, "?"))
+		r.upstream("ask.test:80", answer(200, `{"state":"done","text":"`+strings.Repeat("x", 1<<10)+`"}`, js))
+		r.want(r.sendOrder("7", keyed), first, u, 1)
+		again := r.sendOrder("7", keyed)
+		r.want(again, 409, u, 1)
+		r.wantHeader(again, "X-Retry-Reason", "result_not_kept")
+	}
+	bubble(t, func(r *rig) { ends(r, 200) }, small...)
+	lasting(t, func(r *rig, _ func()) { ends(r, 409) }, small...)
 }
 
 // A client without patience gets what it gets today, with a date; the questions go on.

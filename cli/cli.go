@@ -45,7 +45,7 @@ type Env struct {
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
 	Explain func(c *config.Config, q Question) (any, error)
-	// Doctor gives what only a wired proxy has (Send, Egress, Roots); end gives it
+	// Doctor gives what only a wired proxy has (Send, Egress, Roots), and the machine; end gives it
 	// back. nil: upstreams and egress are not examined.
 	Doctor func(c *config.Config) (w doctor.World, end func(), err error)
 	// Reseal seals all of the store in a directory by the first key of the

@@ -3,13 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -99,7 +97,6 @@ func (e Env) world(ctx context.Context, r remote, data string) (doctor.World, fu
 	}
 	w.Getenv, w.Config, w.File, w.Faults, w.Version = e.Getenv, x.conf, *r.config, x.faults, VersionName(e.Version)
 	w.Unexamined, w.Told, w.Hidden, w.Unset = x.unexamined, x.running, hidden(x.conf), x.unset
-	w.Output, w.Has = output, hasProgram
 	w.Kept = kept
 	w.CA = e.authority(x.conf, *r.config, data)
 	w.Proxy, w.Names = proxyAddress(x.conf.Listen.Proxy, asked)
@@ -305,18 +302,4 @@ func proxyAddress(listen string, admin *client) (addr string, names []string) {
 		names = append(names, strings.ToLower(name))
 	}
 	return net.JoinHostPort(host, port), append(names, strings.ToLower(u.Hostname()))
-}
-
-func hasProgram(name string) bool {
-	_, err := exec.LookPath(name)
-	return err == nil
-}
-
-// output runs a program.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	text, err := exec.CommandContext(ctx, name, args...).Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
-	}
-	return string(text), nil
 }

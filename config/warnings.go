@@ -54,43 +54,50 @@ func (c *Config) durableWarnings() (out []string) {
 }
 
 // redriveWarnings names policies that would try again what they do not keep.
-func (c *Config) redriveWarnings() (out []string) {
-	var none, memory []string
-	for _, p := range c.RetryPolicies.lived() {
+func (c *Config) redriveWarnings() []string {
+	return c.warnAbout(func(p *Policy) string {
 		switch {
 		case len(p.Redrive) == 0:
+			return ""
 		case p.DeadLetter == "none":
-			none = append(none, p.Name)
+			return "redrive means nothing with dead_letter: none, as no letter is kept to be tried again"
 		case c.Store.Kind == "memory":
-			memory = append(memory, p.Name)
+			return "redrive needs a durable store (-data DIR), so nothing is tried again by itself"
 		}
-	}
-	if len(none) > 0 {
-		out = append(out, "retry_policies: redrive means nothing with dead_letter: none, as no letter is kept to be tried again: "+strings.Join(none, ", "))
-	}
-	if len(memory) > 0 {
-		out = append(out, "retry_policies: redrive needs a durable store (-data DIR), so nothing is tried again by itself: "+strings.Join(memory, ", "))
-	}
-	return out
+		return ""
+	})
 }
 
 // failoverWarnings names policies that hand calls on which nothing holds together.
-func (c *Config) failoverWarnings() (out []string) {
-	var keyless, memory []string
-	for _, p := range c.RetryPolicies.lived() {
+func (c *Config) failoverWarnings() []string {
+	return c.warnAbout(func(p *Policy) string {
 		switch {
 		case len(p.Failover) == 0:
+			return ""
 		case !p.BusinessKey:
-			keyless = append(keyless, p.Name)
+			return "failover without business_key: of a call without a key nobody knows later which supplier has its order, so that a repeat by its client is a second one"
 		case c.Store.Kind == "memory":
-			memory = append(memory, p.Name)
+			return "failover needs a durable store (-data DIR) to remember over a restart which supplier has an order"
+		}
+		return ""
+	})
+}
+
+// warnAbout gives each fault that policies have once, with the names of those that have it.
+func (c *Config) warnAbout(fault func(*Policy) string) (out []string) {
+	names := map[string][]string{}
+	lived := c.RetryPolicies.lived()
+	for i := range lived {
+		p := &lived[i]
+		if f := fault(p); f != "" {
+			if names[f] == nil {
+				out = append(out, f)
+			}
+			names[f] = append(names[f], p.Name)
 		}
 	}
-	if len(keyless) > 0 {
-		out = append(out, "retry_policies: failover without business_key: of a call without a key nobody knows later which supplier has its order, so that a repeat by its client is a second one: "+strings.Join(keyless, ", "))
-	}
-	if len(memory) > 0 {
-		out = append(out, "retry_policies: failover needs a durable store (-data DIR) to remember over a restart which supplier has an order: "+strings.Join(memory, ", "))
+	for i, f := range out {
+		out[i] = "retry_policies: " + f + ": " + strings.Join(names[f], ", ")
 	}
 	return out
 }

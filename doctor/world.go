@@ -21,9 +21,7 @@ import (
 // World is what Collect looks at.
 type World struct {
 	Getenv func(string) string
-	// Output runs a program and gives what it prints; nil: none is run.
-	Output func(ctx context.Context, name string, args ...string) (string, error)
-	Has    func(name string) bool // says whether there is such a program; nil: there is not
+	Machine
 
 	Config     *config.Config
 	File       string   // it came from; empty: not a file of this machine
@@ -124,7 +122,7 @@ func (w *World) running(ctx context.Context, f *Facts) {
 	} else {
 		_ = conn.Close()
 	}
-	r.SpoolFree = freeSpace(tempDir(w.Config.Body.Dir))
+	r.SpoolFree = w.free(tempDir(w.Config.Body.Dir))
 	if w.Ask == nil {
 		return
 	}

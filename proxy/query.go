@@ -72,6 +72,10 @@ func (x *exchange) asksHere(t *tried, d Decision) (settled bool) {
 			return true
 		}
 		a := x.question(x.call.Context())
+		if !a.putOff.IsZero() {
+			at = a.putOff
+			continue
+		}
 		s = s.Add(a.means)
 		switch do, next := q.Plan.Next(s, a.means, time.Now()); do {
 		case query.Conclude:
@@ -144,12 +148,15 @@ func (x *exchange) concludeFrom(a asked) {
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	x.dropKept()
 	x.raise(classify.ExecutedYes)
-	out := &message.Response{Status: a.status, Fields: a.fields, Length: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body))}
-	out.Fields = fromUpstream(out.Fields, a.status)
+	out := &message.Response{
+		Status: a.status, Fields: fromUpstream(a.fields, a.status),
+		Length: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body)),
+	}
 	if x.key != "" && x.flight != nil && !x.ended {
+		kept := a.stored(x.set.MaxResponse, time.Now())
 		x.settled = true
-		x.land(out, a.body, true)
-		x.endRecord(idempotency.StateDone, idempotency.Change{Answer: x.stored(out, a.body, true)})
+		x.land(out, kept.Body, kept.Kept)
+		x.endRecord(idempotency.StateDone, idempotency.Change{Answer: kept})
 	}
 	x.mark(&out.Fields, "", time.Time{})
 	_ = x.write(out, x.policy.BodyIdleTimeout)
@@ -162,35 +169,62 @@ type asked struct {
 	status  int
 	fields  message.Fields
 	body    []byte
+	putOff  time.Time // it was not asked at all, and may be then; zero: it was
+}
+
+// stored is the answer as the record of the order keeps it.
+func (a *asked) stored(most int64, now time.Time) *idempotency.Answer {
+	s := &idempotency.Answer{
+		Status: a.status, Fields: idempotency.StoredFields(fromUpstream(a.fields, a.status)),
+		Kept: int64(len(a.body)) <= most, Stored: now,
+	}
+	if s.Kept {
+		s.Body = a.body
+	}
+	return s
 }
 
 // question asks once what became of the call, by a call of our own: one attempt, through
 // the gate of its host and the exit of the shop.
 func (x *exchange) question(ctx context.Context) (a asked) {
 	p, q := x.queries()
-	now := time.Now()
-	_, at, ok := x.p.Rates.Take(limiter.RateKey{Platform: p.Name, Operation: causeQuery}, q.Rate, q.Burst, now, now.Add(time.Minute))
-	if ok && at.After(now) {
-		select {
-		case <-time.After(at.Sub(now)):
-		case <-ctx.Done():
-			ok = false
-		}
-	}
-	defer func() {
-		if h := x.p.Hooks.Query; h != nil {
-			h(p.Name, a.means.String())
-		}
-	}()
-	if !ok {
-		return asked{message: "too many questions to this supplier"}
+	if at, ok := x.mayAsk(ctx, p, q); !ok {
+		return asked{putOff: at, message: "too many questions to this supplier"}
 	}
 	r, err := x.filled(&q.Request, q.Sign, p.Name, x.backup)
-	if err != nil {
+	if err == nil {
+		a = x.sendQuestion(p, q, r)
+	} else {
 		x.p.Log.Error("what became of an order cannot be asked", "call_id", x.id, "preset", p.Name, "error", err.Error())
-		return asked{means: query.Unclear, message: err.Error()}
+		a = asked{means: query.Unclear, message: err.Error()}
 	}
-	return x.sendQuestion(p, q, r)
+	if h := x.p.Hooks.Query; h != nil && a.putOff.IsZero() {
+		h(p.Name, a.means.String())
+	}
+	return a
+}
+
+// longestLine is how long a question waits for its place among all to one supplier; what
+// would wait longer comes up again.
+const longestLine = 10 * time.Second
+
+// mayAsk waits for the question's place among all to its supplier; false: there is none
+// before at.
+func (x *exchange) mayAsk(ctx context.Context, p *presets.Preset, q *presets.Query) (at time.Time, ok bool) {
+	now := time.Now()
+	place, at, ok := x.p.Rates.Take(limiter.RateKey{Platform: p.Name, Operation: causeQuery}, q.Rate, q.Burst, now, now.Add(longestLine))
+	if !ok {
+		return at, false
+	}
+	timer := time.NewTimer(at.Sub(now))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return at, true
+	case <-ctx.Done():
+		place.GiveBack(time.Now())
+		return at, false
+	}
 }
 
 // askingPolicy is by which rules a question lives: one attempt.
@@ -240,9 +274,9 @@ func (x *exchange) heardOf(q *presets.Query) (a asked) {
 	x.prepare()
 	x.next = Decision{Do: Retry}
 	x.await()
-	if x.turn.Refused != "" {
+	if x.turn.Refused != "" { // nothing was asked
 		x.outcome.decision = refusedTurn(&x.turn)
-		return asked{message: x.turn.Refused}
+		return asked{message: x.turn.Refused, putOff: later(x.turn.At, time.Now().Add(q.Plan.Every))}
 	}
 	t := x.try()
 	defer x.release()
@@ -328,10 +362,7 @@ func (x *exchange) answerSettled(a *idempotency.Answer) {
 		return
 	}
 	x.outcome.decision, x.outcome.result = Decision{Do: Deliver, Reason: "ok"}, "recovered"
-	out := &message.Response{
-		Status: a.Status, Reason: a.Reason, Fields: idempotency.ReplayFields(a, time.Now()),
-		Length: x.lengthOf(a.Body), Body: io.NopCloser(bytes.NewReader(a.Body)),
-	}
+	out := x.recalled(a)
 	x.mark(&out.Fields, "", time.Time{})
 	_ = x.write(out, x.policy.BodyIdleTimeout)
 }
@@ -434,15 +465,18 @@ func (x *exchange) recallOrder(q *idempotency.Request) *refusal {
 
 // heard writes down what came of a question.
 func (p *Proxy) heard(rec *idempotency.Record, plan *query.Plan, a asked) {
-	now, set := time.Now(), p.Settings()
+	now, set, so := time.Now(), p.Settings(), stateOf(rec)
 	note := &idempotency.Note{At: now, By: byQuery, Did: didQuery + a.means.String(), Text: a.message}
 	c := idempotency.Change{Now: now, Version: rec.Version, Note: note, TTL: set.KeyTTL, Reason: rec.Reason}
 	to := idempotency.StateInDoubt
-	do, at := plan.Next(stateOf(rec).Add(a.means), a.means, now)
+	do, at := plan.Next(so.Add(a.means), a.means, now)
+	if !a.putOff.IsZero() && now.Sub(so.Since) < set.KeyTTL { // not for ever
+		do, at, c.Note = query.AskAgain, a.putOff, nil
+	}
 	switch do {
 	case query.Conclude:
 		to, c.Settle, c.Executed, c.Reason = idempotency.StateDone, true, classify.ExecutedYes, "ok"
-		c.Answer = &idempotency.Answer{Status: a.status, Fields: idempotency.StoredFields(fromUpstream(a.fields, a.status)), Body: a.body, Kept: int64(len(a.body)) <= set.MaxResponse, Stored: now}
+		c.Answer = a.stored(set.MaxResponse, now)
 	case query.NotExecuted:
 		to, c.Settle, c.TTL, note.Did = idempotency.StateDead, true, set.LetterTTL, didQuery+"not_executed"
 	case query.Person:
@@ -467,8 +501,15 @@ func (p *Proxy) heard(rec *idempotency.Record, plan *query.Plan, a asked) {
 
 func (p *Proxy) logQuestion(rec *idempotency.Record, a asked, do query.Do) {
 	what := [...]string{"", "asked again later", "executed", "not executed", "a person has to look"}[do]
-	p.Log.Info("a supplier was asked what became of an order", "letter", rec.Receipt, "key_hash", idempotency.KeyHash(rec.Key),
-		"host", rec.Host, "shop", rec.Labels.Shop, "answer", a.means.String(), "message", a.message, "so", what, "next_at", rec.NextAt)
+	attrs := []any{"letter", rec.Receipt, "key_hash", idempotency.KeyHash(rec.Key), "host", rec.Host, "shop", rec.Labels.Shop, "message", a.message}
+	if do == query.AskAgain {
+		attrs = append(attrs, "next_at", rec.NextAt)
+	}
+	if !a.putOff.IsZero() {
+		p.Log.Info("a supplier cannot be asked now what became of an order", attrs...)
+		return
+	}
+	p.Log.Info("a supplier was asked what became of an order", append(attrs, "answer", a.means.String(), "so", what)...)
 }
 
 // repeatUnexecuted runs a call again that a supplier says it did not execute, as often as

@@ -185,16 +185,21 @@ func (x *exchange) replay(a *idempotency.Answer) {
 		x.refuse(refuse("result_not_kept", "the call was done, but its answer was too large to be kept or was evicted"))
 		return
 	}
-	out := &message.Response{
-		Status: a.Status, Reason: a.Reason, Fields: idempotency.ReplayFields(a, time.Now()),
-		Length: x.lengthOf(a.Body), Body: io.NopCloser(bytes.NewReader(a.Body)),
-	}
+	out := x.recalled(a)
 	x.outcome.result = "replay"
 	x.outcome.decision = Decision{Do: Deliver, Reason: "ok"}
 	x.mark(&out.Fields, "", time.Time{})
 	out.Fields.Add(hReplayed, "true")
 	out.Fields.Add(hCache, x.set.Instance+"; hit") // Via is among the stored fields
 	_ = x.write(out, x.policy.BodyIdleTimeout)
+}
+
+// recalled is a stored answer as it goes out again.
+func (x *exchange) recalled(a *idempotency.Answer) *message.Response {
+	return &message.Response{
+		Status: a.Status, Reason: a.Reason, Fields: idempotency.ReplayFields(a, time.Now()),
+		Length: x.lengthOf(a.Body), Body: io.NopCloser(bytes.NewReader(a.Body)),
+	}
 }
 
 // follow waits for the run that holds the key and gives its answer, failure
