@@ -82,6 +82,7 @@ var layers = map[string]layer{
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
+	"internal/logfile":    {level: 2}, // likewise, the log
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
 	"internal/redistest":  {level: 2}, // a Redis of the tests

@@ -24,6 +24,7 @@ type Info struct {
 	Users     bool     // credentials are needed
 	Memory    bool     // keys are kept in memory only
 	Store     string   // where the durable store is
+	Log       string   // file; empty: standard error
 	Overruled bool     // by -data, though Config says store.kind: memory
 	Warnings  []string
 }
@@ -80,6 +81,9 @@ func Banner(w io.Writer, i Info) {
 	}
 	if i.Overruled {
 		line("  (-data asks for that; %s says store.kind: memory.)", i.Config)
+	}
+	if i.Log != "" {
+		line("  The log is in %s.", i.Log)
 	}
 	for _, text := range i.Warnings {
 		line("  warning: %s", text)
