@@ -61,7 +61,8 @@ func TestAFullFileGivesWay(t *testing.T) {
 		{"one more begins a new one", 2, []string{"aaaa\n", "bbbb\n", "c\n"}, map[string]string{"x.log": "c\n", "x.log.1": "aaaa\nbbbb\n"}},
 		{"a long line is whole", 2, []string{"a\n", "0123456789abcdef\n", "c\n"}, map[string]string{"x.log": "c\n", "x.log.1": "0123456789abcdef\n", "x.log.2": "a\n"}},
 		{
-			"the oldest goes", 2, []string{"aaaaaaaaa\n", "bbbbbbbbb\n", "ccccccccc\n", "ddddddddd\n"},
+			"the oldest goes", 2,
+			[]string{"aaaaaaaaa\n", "bbbbbbbbb\n", "ccccccccc\n", "ddddddddd\n"},
 			map[string]string{"x.log": "ddddddddd\n", "x.log.1": "ccccccccc\n", "x.log.2": "bbbbbbbbb\n"},
 		},
 		{"none is kept", 0, []string{"aaaaaaaaa\n", "bbbbbbbbb\n"}, map[string]string{"x.log": "bbbbbbbbb\n"}},
