@@ -52,7 +52,7 @@ func Banner(w io.Writer, i Info) {
 	at := "http://" + dialable(i.Proxy)
 	for _, l := range [...][2]string{{"proxy", i.Proxy}, {"admin", i.Admin}, {"health", i.Health}} {
 		if l[1] != "" {
-			line("  %-7s %s", l[0], withScheme(l[1])+everywhere(l[1]))
+			line("  %-7s %s", l[0], withScheme(l[1])+ofAll(l[1]))
 		}
 	}
 	for _, l := range i.Extra {
@@ -93,8 +93,8 @@ func Banner(w io.Writer, i Info) {
 
 func withScheme(addr string) string { return "http://" + dialable(addr) }
 
-// everywhere tells of a listener that is not on one address only.
-func everywhere(addr string) string {
+// ofAll tells of a listener that is not on one address only.
+func ofAll(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
 		return ""

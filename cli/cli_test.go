@@ -103,7 +103,7 @@ func TestRunServesAndDemonstrates(t *testing.T) {
 	}{{nil, "serve []"}, {[]string{"serve", "-x"}, "serve [-x]"}, {[]string{"demo", "-serve"}, "demo [-serve]"}, {[]string{"help", "serve"}, "serve [-h]"}} {
 		got := ""
 		code, _, _ := typed(t, func(e *Env) {
-			e.Serve = func(args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }
+			e.Serve = func(_ Env, args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }
 			e.Demo = func(args []string) int { got = "demo [" + strings.Join(args, " ") + "]"; return 7 }
 		}, test.args...)
 		if got != test.want || code != 7 {
