@@ -147,20 +147,17 @@ func reach(s *mgr.Service, want svc.State) error {
 // Run is what the system starts: it tells the system how the program stands, and ends
 // it when the system says so. It gives the program's exit code.
 func Run(name string, program Program) (int, error) {
-	inside, err := svc.IsWindowsService()
-	if err != nil {
-		return 0, fmt.Errorf("service: %w", err)
-	}
-	if !inside {
-		return 0, errors.New("service: only the service control manager may run this; by hand it is retryproxy serve")
-	}
 	log, err := eventlog.Open(name)
 	if err != nil {
 		return 0, fmt.Errorf("service: open the event log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	h := &handler{run: program, events: &events{log: log, some: rate.NewLimiter(1, 30)}}
-	if err := svc.Run(name, h); err != nil {
+	err = svc.Run(name, h)
+	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
+		return 0, errors.New("service: only the service control manager may run this; by hand it is retryproxy serve")
+	}
+	if err != nil {
 		return 0, fmt.Errorf("service: %w", err)
 	}
 	return int(h.code.Load()), nil
