@@ -244,7 +244,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Log: cfg.Log.File, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
