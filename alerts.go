@@ -139,10 +139,11 @@ func (a *app) alertBreaker(e *breaker.Event, h *limiter.HostView) {
 	}
 }
 
-// watched is a store whose failures the alerts see.
+// watched is a store whose failures the alerts and the overview see.
 type watched struct {
 	idempotency.Store
-	alerts func() *alert.Alerts
+	alerts   func() *alert.Alerts
+	overview *overview
 }
 
 // Begin implements idempotency.Store.
@@ -171,10 +172,13 @@ func (w watched) saw(err error, room bool) {
 	switch {
 	case errors.Is(err, context.Canceled): // nobody waited for its answer
 	case errors.Is(err, idempotency.ErrFull):
+		w.overview.storeFails(true, err.Error())
 		w.alerts().StoreFailed("store_full", err.Error())
 	case errors.Is(err, idempotency.ErrUnavailable):
+		w.overview.storeFails(false, err.Error())
 		w.alerts().StoreFailed("store_unavailable", err.Error())
 	default:
+		w.overview.storeWorks(room)
 		w.alerts().StoreWorked(room)
 	}
 }

@@ -40,6 +40,8 @@ var layers = map[string]layer{
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
 	"report":      {level: 1},
+	"trend":       {level: 1},
+	"newcode":     {level: 1},
 	"patience":    {level: 1},
 	"pause":       {level: 1},
 	"query":       {level: 1},

@@ -189,6 +189,7 @@ func (a *app) run(ctx context.Context, stop func(), env environment) error {
 	g.Go(func() error { return a.proxy.Run(background) })
 	g.Go(func() error { return a.proxy.Keep(background) })
 	g.Go(func() error { return a.sweepPauses(background) })
+	g.Go(func() error { return a.sampleWaiting(background) })
 	g.Go(func() error { return a.proxy.Retain(background) })
 	g.Go(func() error { return a.alerts.Run(background) })
 	g.Go(func() error { return a.record(background) })

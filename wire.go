@@ -29,6 +29,7 @@ import (
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
+	"retryproxy/trend"
 	"retryproxy/upstream"
 )
 
@@ -60,6 +61,7 @@ type app struct {
 
 	cfg      atomic.Pointer[config.Config]
 	watcher  *config.Watcher
+	file     string // of the configuration; empty: the embedded one
 	draining atomic.Bool
 	limits   limits // changed by reloads, and as the fleet's store comes and goes
 	ways     ways   // changed by reloads only, one at a time
@@ -68,6 +70,7 @@ type app struct {
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
+	overview overview       // how all of it stands
 	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
@@ -122,7 +125,8 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.store, err = openStore(hard, cfg, a.log); err != nil {
 		return nil, err
 	}
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }}
+	a.overview.started, a.overview.trend = time.Now(), trend.New()
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -276,7 +280,11 @@ func (a *app) guardName(host string, port uint16, exempt bool) error {
 func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
-		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
+		Attempt: func(policy string, t *attempt.Attempt) {
+			m.Attempt(policy, t)
+			a.overview.countAttempt(t)
+		},
+		Lost: a.overview.loses, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
 		DeadLetter: func(s *attempt.Summary) {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
@@ -288,6 +296,7 @@ func (a *app) hooks() proxy.Hooks {
 			a.givesUp(s)
 			a.hangsUp(s)
 			a.observer.Call(s)
+			a.overview.countCall(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
 			a.note(s)

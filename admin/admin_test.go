@@ -27,6 +27,7 @@ import (
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/policy"
+	"retryproxy/trend"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -146,6 +147,14 @@ func (f *fake) deps() Deps {
 			}
 			return map[string]string{"policy": "default"}, nil
 		},
+		Standing: sampleStanding,
+		Trend: Trend{
+			Hosts: func(minutes int) trend.Hosts { return sampleTrend().Hosts(minutes, began) },
+			Shops: func(minutes int) trend.Shops { return sampleTrend().Shops(minutes, began) },
+		},
+		Problems: func() Problems {
+			return Problems{"/etc/retryproxy.yaml", []string{"timezone: Local is UTC here"}, &Reloaded{began, false, "line 3: field capp not found"}}
+		},
 		Metrics: registry,
 		Ready:   func() (bool, string) { return f.notYet == "", f.notYet },
 		Hosts:   hosts.AllowedHost,
@@ -196,6 +205,9 @@ func TestJSONShapes(t *testing.T) {
 		{"retries", "PUT", "/api/v1/retries", `{"default":"on","scopes":[{"match":{"host":"a.test","hour_range":["2-6"]},"value":"off","until":"2099-12-01T02:00:00+08:00"}]}`},
 		{"shops", "GET", "/api/v1/shops", ""},
 		{"explain", "POST", "/api/v1/explain", `{"url":"http://a.test/"}`},
+		{"trend_hosts", "GET", "/api/v1/trend/hosts?minutes=2", ""},
+		{"trend_shops", "GET", "/api/v1/trend/shops?minutes=2", ""},
+		{"problems", "GET", "/api/v1/config/problems", ""},
 		{"reload", "POST", "/api/v1/config/reload", ""},
 		{"index", "GET", "/", ""},
 	}

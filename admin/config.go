@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -93,3 +94,19 @@ func (s *server) reloadConfig(w http.ResponseWriter, _ *http.Request) {
 		Reloaded bool `json:"reloaded"`
 	}{true})
 }
+
+// Problems are what is wrong with the configuration, or was with a newer one.
+type Problems struct {
+	File     string    `json:"file"`        // empty: the embedded one
+	Warnings []string  `json:"warnings"`    // about the one in force
+	Reload   *Reloaded `json:"last_reload"` // null: there was none
+}
+
+// Reloaded is what a reload came to.
+type Reloaded struct {
+	At    time.Time `json:"at"`
+	OK    bool      `json:"ok"`
+	Error string    `json:"error"` // what is wrong with the file; empty: it is in force
+}
+
+func (s *server) showProblems(w http.ResponseWriter, _ *http.Request) { show(w, s.Problems()) }

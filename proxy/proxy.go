@@ -73,6 +73,7 @@ type Hooks struct {
 	Ignored     func(field string)
 	Key         func(result string)
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
+	Lost        func(letters int)        // dead letters that nobody settled are gone, or could not be kept
 	Tunnel      func(host string)
 	Suspect     func(host string)
 	Breaker     func(e *breaker.Event)        // of a shop or an exit
