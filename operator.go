@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/dashboard"
 	"retryproxy/egress"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
@@ -55,6 +57,19 @@ func (a *app) adminDeps() admin.Deps {
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
+}
+
+// adminSide is what the admin listener answers: the API, and the page that is made of it.
+func (a *app) adminSide() http.Handler {
+	deps := a.adminDeps()
+	var api http.Handler
+	deps.Page = dashboard.New(dashboard.Deps{
+		API:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(w, r) }),
+		Instance: a.config().Instance, Log: a.log,
+		Zone: func() *time.Location { return a.config().Location() },
+	})
+	api = admin.New(deps)
+	return api
 }
 
 // find finds calls among those in progress, the latest ones, and the history.

@@ -180,7 +180,7 @@ func (a *app) open() (err error) {
 		a.proxies = append(a.proxies, proxyListener{l, &inbound.Listener{Addr: l.Addr().String(), Labels: labels}})
 	}
 	for addr, handler := range map[string]http.Handler{
-		cfg.Listen.Admin: admin.New(a.adminDeps()), cfg.Listen.Health: admin.Health(a.adminDeps()),
+		cfg.Listen.Admin: a.adminSide(), cfg.Listen.Health: admin.Health(a.adminDeps()),
 	} {
 		if addr == "" {
 			continue

@@ -85,6 +85,10 @@ type Deps struct {
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
+	// Page answers what is neither the API nor one of the paths of machines: the page for
+	// people. nil: / lists what there is.
+	Page http.Handler
+
 	Token func() string               // wanted as Bearer for everything under /api; nil or empty: none
 	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
 }
@@ -100,6 +104,9 @@ const index = `retryproxy admin
 /api/v1/overview              what is down, waits, was lost, or needs a person, at a glance
 /api/v1/trend/hosts           calls, successes and attempts per minute and host, and what waited; ?minutes= up to 60
 /api/v1/trend/shops           calls and failures per minute and shop; ?minutes=
+/                             the page for people
+/api                          this list
+
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
@@ -143,7 +150,12 @@ func New(d Deps) http.Handler {
 	r.Use(middleware.GetHead, secured, s.checkHost, sameSite())
 	r.NotFound(notFound)
 	r.MethodNotAllowed(wrongMethod)
-	r.Get("/", text(index))
+	r.Get("/api", text(index))
+	if d.Page == nil {
+		r.Get("/", text(index))
+	} else {
+		r.NotFound(d.Page.ServeHTTP)
+	}
 	r.Get("/ca.pem", s.showCA)
 	s.health(r)
 	r.Route("/api/v1", s.api)
@@ -164,6 +176,7 @@ func Health(d Deps) http.Handler {
 
 // api are the routes that need the token.
 func (s *server) api(r chi.Router) {
+	r.NotFound(notFound)
 	r.Use(s.checkToken)
 	r.Get("/overview", s.showOverview)
 	r.Get("/trend/hosts", s.trendOfHosts)

@@ -76,9 +76,9 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotFound, "not_found", "/ lists what there is")
+	fail(w, http.StatusNotFound, "not_found", "/api lists what there is")
 }
 
 func wrongMethod(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusMethodNotAllowed, "wrong_method", "/ lists the methods")
+	fail(w, http.StatusMethodNotAllowed, "wrong_method", "/api lists the methods")
 }

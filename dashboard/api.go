@@ -2,10 +2,13 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/go-chi/chi/v5"
 )
 
 // api asks the admin API in the name of a viewer.
@@ -76,7 +79,9 @@ var passed = []string{"Cookie", "Authorization", "Origin", "Sec-Fetch-Site"}
 
 // call hands a request to the API in this process.
 func (a *api) call(method, path string, body []byte, to any) (http.Header, error) {
-	r, err := http.NewRequestWithContext(a.viewer.Context(), method, "http://admin"+path, bytes.NewReader(body))
+	// The way that the router took for the viewer is not that of this request.
+	ctx := context.WithValue(a.viewer.Context(), chi.RouteCtxKey, nil)
+	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, &problem{Status: http.StatusBadRequest, Reason: "bad_request", Detail: err.Error()}
 	}
