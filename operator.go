@@ -50,6 +50,7 @@ func (a *app) adminDeps() admin.Deps {
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
 		Standing:  a.standing, Trend: a.trends(), Problems: a.problems,
+		NewCodes: admin.NewCodes{List: a.newCodes.List, See: a.seeNewCode}, Waits: a.plannedWaits,
 		Letters: a.letters(),
 		Pauses:  func() []pause.Pause { return a.pauses.List(time.Now()) },
 		Resume:  a.resumeShop,

@@ -193,3 +193,78 @@ func TestOverviewOfAPausedShop(t *testing.T) {
 		}
 	}, ownPreset(t, stopping)...)
 }
+
+// A code that no preset knows is listed until somebody has looked at it.
+func TestNewCodes(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", saysToken)
+		began := time.Now()
+		r.shopCall("s1", "77")
+		time.Sleep(time.Minute)
+		id := r.shopCall("s2", "77").Header.Get("X-Call-Id")
+		var v struct {
+			Codes []struct {
+				Platform, Operation, Code, Host, Shop string
+				CallID                                string `json:"call_id"`
+				First, Last                           time.Time
+				Count                                 int
+			}
+		}
+		r.admin("GET", "/api/v1/newcodes", "", &v)
+		if len(v.Codes) != 1 {
+			t.Fatalf("codes = %+v, want one", v.Codes)
+		}
+		c := v.Codes[0]
+		if c.Platform != "mine" || c.Operation != "order" || c.Code != "77" || c.Host != "u1.test:80" || c.Shop != "s2" || c.CallID != id || c.Count != 2 ||
+			c.First.Before(began) || c.Last.Sub(c.First) < time.Minute {
+			t.Errorf("code = %+v", c)
+		}
+		if o := r.overview(); o.NewCodes != 1 || o.Level != "warn" {
+			t.Errorf("overview: %+v", o)
+		}
+		if got := r.admin("DELETE", "/api/v1/newcodes?platform=mine&code=77&by=ann", "", &v); got.Status != 200 || len(v.Codes) != 0 {
+			t.Errorf("seen = %d %s", got.Status, got.Body)
+		}
+		r.shopCall("s1", "77")
+		if o := r.overview(); o.NewCodes != 0 || o.Level != "ok" {
+			t.Errorf("overview after somebody looked: %+v", o)
+		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Letters by the hour they were made in, and what policies plan and heal.
+func TestLetterHoursAndHealed(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u1.test:80", answer(502, "broken"))
+		r.upstream("u2.test:80", answer(503, ""), answer(200, "ok"))
+		r.post("http://u1.test/x", "{}")
+		time.Sleep(time.Hour)
+		r.post("http://u1.test/x", "{}")
+		r.post("http://u1.test/x", "{}")
+		for range 2 {
+			r.get("http://u2.test/x")
+		}
+		r.ended()
+		var hours struct{ Reasons map[string][]int }
+		r.admin("GET", "/api/v1/deadletters/hours?hours=3", "", &hours)
+		if n := hours.Reasons["manual_review"]; len(n) != 3 || n[1] != 1 || n[2] != 2 {
+			t.Errorf("letters by hour = %v", hours)
+		}
+		var report struct {
+			Policies []struct{ Arms []struct{ Healed []int } }
+		}
+		r.admin("GET", "/api/v1/report", "", &report)
+		if h := report.Policies[0].Arms[0].Healed; len(h) != 10 || h[0] != 1 || h[1] != 1 || total(h) != 2 {
+			t.Errorf("healed = %v, want one call on each of the first two attempts", h)
+		}
+		var policies []struct {
+			Name    string
+			Delays  []int `json:"delays_ms"`
+			Longest int   `json:"longest_ms"`
+		}
+		r.admin("GET", "/api/v1/policies", "", &policies)
+		if p := policies[0]; len(p.Delays) != 3 || p.Delays[0] != 100 || p.Delays[2] != 400 || p.Longest != 4840 {
+			t.Errorf("policies = %+v", policies)
+		}
+	})
+}

@@ -24,6 +24,7 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/proxy"
@@ -71,6 +72,7 @@ type app struct {
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
 	overview overview       // how all of it stands
+	newCodes *newcode.Board // what no preset knows
 	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
@@ -134,6 +136,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
 	a.hangups = patience.New()
+	a.newCodes = newcode.New()
 	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
@@ -284,12 +287,16 @@ func (a *app) hooks() proxy.Hooks {
 			m.Attempt(policy, t)
 			a.overview.countAttempt(t)
 		},
+		NewCode: func(c *newcode.Answer) {
+			m.NewCode(c.Platform)
+			a.newCodes.Note(c)
+		},
 		Lost: a.overview.loses, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
 		DeadLetter: func(s *attempt.Summary) {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
