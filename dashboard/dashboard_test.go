@@ -26,7 +26,7 @@ var pagesShown = map[string][]string{
 	"/line?state=parked":     {"<b>"},
 	"/policies":              {"order_ship", "timezone is UTC", "drain: want a duration", "95.0 %"},
 	"/coverage":              {"10.0.0.7", "intercept: {hosts: [a.test]}", "30.0 %"},
-	"/audit":                 {"it is well", "li"},
+	"/audit":                 {"it is well", "li", "href=\"/audit?after=x\""},
 	"/nothing":               {"404|no page|没有这个页面"},
 }
 
