@@ -55,7 +55,7 @@ func (a *app) adminDeps() admin.Deps {
 		Pauses:  func() []pause.Pause { return a.pauses.List(time.Now()) },
 		Resume:  a.resumeShop,
 		CA:      a.caPEM, Intercept: a.interception,
-		Token: func() string { return string(a.config().Admin.Token) },
+		Accounts: a.accounts, Audit: a.audit,
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
 }
@@ -71,6 +71,17 @@ func (a *app) adminSide() http.Handler {
 	})
 	api = admin.New(deps)
 	return api
+}
+
+// accounts are those who may use the admin side, by the configuration in force.
+func (a *app) accounts() []admin.Account {
+	list := a.config().Admin.Accounts()
+	out := make([]admin.Account, 0, len(list))
+	for _, t := range list {
+		role, _ := admin.ParseRole(t.Role) // checked by config
+		out = append(out, admin.Account{Name: t.Name, Role: role, Token: string(t.Token)})
+	}
+	return out
 }
 
 // find finds calls among those in progress, the latest ones, and the history.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"retryproxy/admin"
 	"retryproxy/alert"
 	"retryproxy/attempt"
+	"retryproxy/audit"
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
@@ -68,6 +70,7 @@ type app struct {
 	ways     ways   // changed by reloads only, one at a time
 
 	metrics  *telemetry.Metrics
+	audit    *audit.Log
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
@@ -129,6 +132,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	}
 	a.overview.started, a.overview.trend = time.Now(), trend.New()
 	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
+	if a.audit, err = openAudit(cfg, a.log); err != nil {
+		return nil, errors.Join(err, a.store.Close())
+	}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -344,4 +350,5 @@ func (a *app) close() {
 	a.up.Close()
 	a.flushHistory()
 	_ = a.store.Close()
+	_ = a.audit.Close()
 }

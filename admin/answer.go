@@ -71,8 +71,12 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, "bad_request", "the body: "+err.Error())
+		return false
 	}
-	return err == nil
+	if s, ok := v.(interface{ As(name string) }); ok { // it is signed
+		s.As(who(r).name)
+	}
+	return true
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
