@@ -48,7 +48,6 @@ type stage struct {
 	dead    *httptest.Server // 503
 	browser context.Context
 	axe     string
-	seq     atomic.Int64
 }
 
 func onStage(t *testing.T) *stage {

@@ -15,11 +15,14 @@ import (
 	"retryproxy/cli"
 	"retryproxy/config"
 	"retryproxy/dashboard"
+	"retryproxy/document"
 	"retryproxy/egress"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/pause"
+	"retryproxy/policy"
+	"retryproxy/presets"
 	"retryproxy/proxy"
 )
 
@@ -37,8 +40,9 @@ func (a *app) adminDeps() admin.Deps {
 		Config:    func() []byte { return a.config().Marshal() },
 		Reload:    a.reloadNow,
 		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
-		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
+		Explain: a.explain, Verdict: a.verdict, Metrics: a.metrics.Gatherer(), Ready: a.ready,
 		Observed: func() any { return a.observer.View() },
+		Coverage: a.coverage,
 		Report: func(policy string) (any, bool) {
 			return a.report.View(policy, time.Now())
 		},
@@ -266,6 +270,22 @@ func (a *app) explain(q admin.Question) (any, error) {
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
 		Durable: a.store.Durable(), Patience: a.hangups.Of,
 	}, time.Now())
+}
+
+// verdict says what an answer of a platform means by the rules in force.
+func (a *app) verdict(q admin.Answer) (any, error) {
+	s, cfg := a.proxy.Settings(), a.config()
+	p := s.Presets.Named(q.Platform)
+	if p == nil {
+		return nil, fmt.Errorf("platform: there is no preset %q; retryproxy preset ls lists them", q.Platform)
+	}
+	now := time.Now()
+	facts := p.FactsOf(q.Operation, &document.Request{Method: q.Method})
+	pol := s.Policies.Match(&policy.Attrs{
+		Method: q.Method, Operation: q.Operation, Host: q.Host, Shop: q.Shop, ShopTier: s.Shops[q.Shop].Tier, TaskType: q.TaskType,
+	}, now)
+	answer := presets.Response{Status: q.Status, Fields: q.Fields, Head: q.Body, Whole: true}
+	return p.Judge(pol, &facts, q.Method, &answer, int(cfg.Body.InspectMax), now), nil
 }
 
 // explainOffline answers by a configuration that does not run. It opens nothing.

@@ -32,7 +32,6 @@ import (
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
-	"retryproxy/trend"
 	"retryproxy/upstream"
 )
 
@@ -127,13 +126,8 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
-	if a.store, err = openStore(hard, cfg, a.log); err != nil {
+	if err = a.openStore(hard, cfg); err != nil {
 		return nil, err
-	}
-	a.overview.started, a.overview.trend = time.Now(), trend.New()
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
-	if a.audit, err = openAudit(cfg, a.log); err != nil {
-		return nil, errors.Join(err, a.store.Close())
 	}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
@@ -169,6 +163,19 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.metrics.Watch(a.sources())
 	a.metrics.Reload(true, time.Now()) // the first configuration is in force, too
 	return a, a.setSwitch(cfg)
+}
+
+// openStore opens what is kept: calls, and what operators do.
+func (a *app) openStore(ctx context.Context, cfg *config.Config) (err error) {
+	if a.store, err = openStore(ctx, cfg, a.log); err != nil {
+		return err
+	}
+	if a.audit, err = openAudit(cfg, a.log); err != nil {
+		return errors.Join(err, a.store.Close())
+	}
+	a.overview.started, a.overview.trend = time.Now(), trend.New()
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
+	return nil
 }
 
 // open listens on every address of the configuration, or on none.
@@ -250,7 +257,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Log: cfg.Log.File, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")

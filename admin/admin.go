@@ -54,9 +54,11 @@ type Deps struct {
 	SetRetries func(Switch) error // the error says what is wrong with it
 
 	Explain func(Question) (any, error) // an error: the question makes no sense
+	Verdict func(Answer) (any, error)   // an error: there is no such platform
 	// Observed is what finished calls told about clients and hosts, as JSON shows
 	// it; nil: nobody counts.
 	Observed func() any
+	Coverage func() any // the same by client, with advice; nil: likewise
 
 	// Report says how policies and their variants do, of one policy or, empty, of
 	// all; false: there is none of that name. ResetReport begins it anew.
@@ -97,8 +99,8 @@ type Deps struct {
 	// Accounts are those who may ask what is under /api, by token or session. nil or
 	// none: everybody may do everything.
 	Accounts func() []Account
-	Audit    *audit.Log // what was done; nil: it is kept in memory
-	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
+	Audit    *audit.Log                  // what was done; nil: it is kept in memory
+	Hosts    func(authority string) bool // may a request name this Host: a loopback or configured one
 }
 
 // index is the text of the root.
@@ -143,6 +145,7 @@ const index = `retryproxy admin
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
+/api/v1/coverage              the same by client: modes, tunnels, labels, own retries, and the lines that mend it
 /api/v1/alerts                rules, what is firing, and how deliveries went
 /api/v1/alerts/test           POST; a test message to each target, ?rule= to those of one rule
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
@@ -150,6 +153,7 @@ const index = `retryproxy admin
 /api/v1/audit                 who did what, the newest first; ?limit= after=
 /api/v1/session               who asks; POST {"token"} begins a session of a browser, DELETE ends it
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
+/api/v1/verdict               POST {"platform","operation","method","status","headers","body"}: what such an answer means, by which rule
 `
 
 // server answers the requests of one listener.
@@ -228,10 +232,12 @@ func (s *server) api(r chi.Router) {
 	r.Get("/shops", s.showShops)
 	r.Post("/shops/{shop}/resume", s.resumeShop)
 	r.Get("/observed", s.showObserved)
+	r.Get("/coverage", s.showCoverage)
 	r.Get("/alerts", s.showAlerts)
 	r.Post("/alerts/test", s.testAlerts)
 	r.Get("/intercept", s.showIntercept)
 	r.Post("/intercept/reset", s.resetPins)
 	r.Get("/explain", s.explain)
 	r.Post("/explain", s.explain)
+	r.Post("/verdict", s.judgeAnswer)
 }

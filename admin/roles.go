@@ -77,10 +77,8 @@ var duties = map[string]duty{
 
 // revealed are routes that show what may be secret when they are asked to.
 var revealed = map[string]duty{
-	"GET /deadletters/{id}":    {Admin, "letter.reveal"},
-	"GET /deadletters/export":  {Admin, "letters.reveal"},
-	"HEAD /deadletters/{id}":   {Admin, "letter.reveal"},
-	"HEAD /deadletters/export": {Admin, "letters.reveal"},
+	"GET /deadletters/{id}":   {Admin, "letter.reveal"},
+	"GET /deadletters/export": {Admin, "letters.reveal"},
 }
 
 // dutyOf says what a request is, by the routes of the API.
@@ -89,15 +87,18 @@ func dutyOf(api chi.Router, r *http.Request) duty {
 	if path == "" {
 		path = r.URL.Path
 	}
-	at := chi.NewRouteContext()
-	pattern := strings.TrimSuffix(api.Find(at, r.Method, strings.TrimPrefix(path, "/api/v1")), "/")
-	name := r.Method + " " + pattern
+	method := r.Method
+	if method == http.MethodHead { // is served as a GET
+		method = http.MethodGet
+	}
+	pattern := api.Find(chi.NewRouteContext(), method, strings.TrimPrefix(path, "/api/v1"))
+	name := method + " " + strings.TrimSuffix(pattern, "/")
 	if reveal := r.URL.Query().Get("reveal"); reveal != "" && reveal != "0" && reveal != "false" {
 		if o, ok := revealed[name]; ok {
 			return o
 		}
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if method == http.MethodGet {
 		return duty{}
 	}
 	if o, ok := duties[name]; ok {

@@ -11,11 +11,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"retryproxy/config"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"retryproxy/config"
 )
 
 // askFor is how long a running proxy may take to answer.

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -139,7 +138,7 @@ func TestTextsOfTheContract(t *testing.T) {
 				continue
 			}
 			if !slices.Contains(known, "reason."+m[1]) {
-				t.Error(fmt.Sprintf("the reason %s of docs/outcomes.md has no words", m[1]))
+				t.Errorf("the reason %s of docs/outcomes.md has no words", m[1])
 			}
 		}
 	}
