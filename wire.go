@@ -32,6 +32,7 @@ import (
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
+	"retryproxy/trend"
 	"retryproxy/upstream"
 )
 
