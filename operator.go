@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/dashboard"
 	"retryproxy/document"
 	"retryproxy/egress"
 	"retryproxy/idempotency"
@@ -57,9 +59,33 @@ func (a *app) adminDeps() admin.Deps {
 		Pauses:  func() []pause.Pause { return a.pauses.List(time.Now()) },
 		Resume:  a.resumeShop,
 		CA:      a.caPEM, Intercept: a.interception,
-		Token: func() string { return string(a.config().Admin.Token) },
+		Accounts: a.accounts, Audit: a.audit,
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
+}
+
+// adminSide is what the admin listener answers: the API, and the page that is made of it.
+func (a *app) adminSide() http.Handler {
+	deps := a.adminDeps()
+	var api http.Handler
+	deps.Page = dashboard.New(dashboard.Deps{
+		API:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(w, r) }),
+		Instance: a.config().Instance, Log: a.log,
+		Zone: func() *time.Location { return a.config().Location() },
+	})
+	api = admin.New(deps)
+	return api
+}
+
+// accounts are those who may use the admin side, by the configuration in force.
+func (a *app) accounts() []admin.Account {
+	list := a.config().Admin.Accounts()
+	out := make([]admin.Account, 0, len(list))
+	for _, t := range list {
+		role, _ := admin.ParseRole(t.Role) // checked by config
+		out = append(out, admin.Account{Name: t.Name, Role: role, Token: string(t.Token)})
+	}
+	return out
 }
 
 // find finds calls among those in progress, the latest ones, and the history.

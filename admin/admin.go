@@ -6,6 +6,7 @@ package admin
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"retryproxy/attempt"
+	"retryproxy/audit"
 	"retryproxy/breaker"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
@@ -22,7 +24,7 @@ import (
 	"retryproxy/pause"
 )
 
-// Deps are what the listener shows and hands on. All but Token are
+// Deps are what the listener shows and hands on. All but those that say so are
 // required.
 type Deps struct {
 	Calls func() []*attempt.Summary // in progress and recent
@@ -90,8 +92,15 @@ type Deps struct {
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
-	Token func() string               // wanted as Bearer for everything under /api; nil or empty: none
-	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
+	// Page answers what is neither the API nor one of the paths of machines: the page for
+	// people. nil: / lists what there is.
+	Page http.Handler
+
+	// Accounts are those who may ask what is under /api, by token or session. nil or
+	// none: everybody may do everything.
+	Accounts func() []Account
+	Audit    *audit.Log                  // what was done; nil: it is kept in memory
+	Hosts    func(authority string) bool // may a request name this Host: a loopback or configured one
 }
 
 // index is the text of the root.
@@ -101,6 +110,9 @@ const index = `retryproxy admin
 /readyz                       200 while it takes calls
 /metrics                      Prometheus text
 /ca.pem                       the certificate that clients have to trust
+
+/                             the page for people
+/api                          this list
 
 /api/v1/overview              what is down, waits, was lost, or needs a person, at a glance
 /api/v1/trend/hosts           calls, successes and attempts per minute and host, and what waited; ?minutes= up to 60
@@ -138,21 +150,39 @@ const index = `retryproxy admin
 /api/v1/alerts/test           POST; a test message to each target, ?rule= to those of one rule
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
 /api/v1/intercept/reset       POST; ends pass-throughs, all or ?client= host= of one
+/api/v1/audit                 who did what, the newest first; ?limit= after=
+/api/v1/session               who asks; POST {"token"} begins a session of a browser, DELETE ends it
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
 /api/v1/verdict               POST {"platform","operation","method","status","headers","body"}: what such an answer means, by which rule
 `
 
 // server answers the requests of one listener.
-type server struct{ Deps }
+type server struct {
+	Deps
+	sessions *sessions
+	guesses  *guesses
+}
+
+func newServer(d Deps) *server {
+	if d.Audit == nil {
+		d.Audit, _ = audit.Open("", slog.New(slog.DiscardHandler)) // fails with a file only
+	}
+	return &server{d, newSessions(), newGuesses()}
+}
 
 // New returns the handler of the admin listener.
 func New(d Deps) http.Handler {
-	s := &server{d}
+	s := newServer(d)
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead, secured, s.checkHost, sameSite())
 	r.NotFound(notFound)
 	r.MethodNotAllowed(wrongMethod)
-	r.Get("/", text(index))
+	r.Get("/api", text(index))
+	if d.Page == nil {
+		r.Get("/", text(index))
+	} else {
+		r.NotFound(d.Page.ServeHTTP)
+	}
 	r.Get("/ca.pem", s.showCA)
 	s.health(r)
 	r.Route("/api/v1", s.api)
@@ -162,7 +192,7 @@ func New(d Deps) http.Handler {
 // Health returns the handler of the health listener: live, ready and metrics
 // only, for any Host and without a token.
 func Health(d Deps) http.Handler {
-	s := &server{d}
+	s := newServer(d)
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead, secured)
 	r.NotFound(notFound)
@@ -171,9 +201,14 @@ func Health(d Deps) http.Handler {
 	return r
 }
 
-// api are the routes that need the token.
+// api are the routes that need a token or a session, where there are tokens.
 func (s *server) api(r chi.Router) {
-	r.Use(s.checkToken)
+	r.NotFound(notFound)
+	r.Use(s.checkActor, s.checkRole(r))
+	r.Get("/session", s.showSession)
+	r.Post("/session", s.login)
+	r.Delete("/session", s.logout)
+	r.Get("/audit", s.showAudit)
 	r.Get("/overview", s.showOverview)
 	r.Get("/trend/hosts", s.trendOfHosts)
 	r.Get("/trend/shops", s.trendOfShops)

@@ -302,7 +302,7 @@ func TestCallsAreFiltered(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	d := newFake().deps()
-	d.Token = func() string { return "s3cret" }
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "s3cret"}} }
 	tests := []struct {
 		name, path, authorization string
 		want                      int
