@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,38 @@ func TestServicesAreOfWindows(t *testing.T) {
 		}
 		if code, _, stderr := serviceCommand(t, nil, c.name, args...); code != Failure || !strings.Contains(stderr, "unsupported") {
 			t.Errorf("%s = %d, %q, want that it is not for this system", c.name, code, stderr)
+		}
+	}
+}
+
+// scriptCommand is a command of the program in the install script.
+var scriptCommand = regexp.MustCompile(`\$program ((?:[a-z-]+ )?[a-z-]+) (-[^|}\r\n]*)`)
+
+// TestInstallScriptCommands: each is one of ours, with flags that it has.
+func TestInstallScriptCommands(t *testing.T) {
+	if service.Here {
+		t.Skip("it would take the service of this machine away")
+	}
+	script, err := os.ReadFile("../deploy/windows/install.ps1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append(everywhere(), serviceCommands()...)
+	found := scriptCommand.FindAllStringSubmatch(string(script), -1)
+	if len(found) < 6 {
+		t.Errorf("the script has %d commands with flags, want at least 6", len(found))
+	}
+	for _, m := range found {
+		c := find(all, m[1])
+		if c == nil {
+			t.Errorf("%q is not a command", m[1])
+			continue
+		}
+		var problems strings.Builder
+		args := strings.Fields(strings.NewReplacer("$config", "/no/config", "$data", "/no/data", "$Name", "x").Replace(m[2]))
+		c.run(args, Env{Life: t.Context(), Stdout: &problems, Stderr: &problems, Getenv: func(string) string { return "" }, Defaults: defaults(t)})
+		if strings.Contains(problems.String(), "flag") {
+			t.Errorf("%s %q: %s", m[1], args, problems.String())
 		}
 	}
 }
