@@ -90,7 +90,13 @@ func (r *rig) connectOn(c net.Conn, target string, headers ...string) (net.Conn,
 // admin asks the admin API; out, if not nil, takes the JSON of the answer.
 func (r *rig) admin(method, path, body string, out any) reply {
 	r.t.Helper()
-	text := method + " " + path + " HTTP/1.1\r\nHost: " + adminAddr + "\r\nConnection: close\r\n" +
+	return r.adminAs("X-Nobody: 1", method, path, body, out)
+}
+
+// adminAs is admin with a header that says who asks.
+func (r *rig) adminAs(who, method, path, body string, out any) reply {
+	r.t.Helper()
+	text := method + " " + path + " HTTP/1.1\r\nHost: " + adminAddr + "\r\nConnection: close\r\n" + who + "\r\n" +
 		"Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
 	got := r.askAt(adminAddr, text)
 	if out == nil {

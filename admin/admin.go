@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"retryproxy/attempt"
 	"retryproxy/audit"
@@ -144,6 +145,7 @@ const index = `retryproxy admin
 /api/v1/config/problems       warnings about it, and what the last reload came to
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
+/api/v1/shops/{shop}/resume   POST {"platform","by","note"}; its calls go on that a platform stopped; - is for those without a shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
 /api/v1/coverage              the same by client: modes, tunnels, labels, own retries, and the lines that mend it
 /api/v1/alerts                rules, what is firing, and how deliveries went
@@ -161,13 +163,14 @@ type server struct {
 	Deps
 	sessions *sessions
 	guesses  *guesses
+	refusals *rate.Limiter // of entries in the audit log
 }
 
 func newServer(d Deps) *server {
 	if d.Audit == nil {
 		d.Audit, _ = audit.Open("", slog.New(slog.DiscardHandler)) // fails with a file only
 	}
-	return &server{d, newSessions(), newGuesses()}
+	return &server{d, newSessions(), newGuesses(), rate.NewLimiter(refillRefusals, mostRefusals)}
 }
 
 // New returns the handler of the admin listener.
@@ -201,43 +204,11 @@ func Health(d Deps) http.Handler {
 	return r
 }
 
-// api are the routes that need a token or a session, where there are tokens.
+// api is what needs a token or a session, where there are tokens.
 func (s *server) api(r chi.Router) {
 	r.NotFound(notFound)
-	r.Use(s.checkActor, s.checkRole(r))
-	r.Get("/session", s.showSession)
-	r.Post("/session", s.login)
-	r.Delete("/session", s.logout)
-	r.Get("/audit", s.showAudit)
-	r.Get("/overview", s.showOverview)
-	r.Get("/trend/hosts", s.trendOfHosts)
-	r.Get("/trend/shops", s.trendOfShops)
-	r.Get("/newcodes", s.showNewCodes)
-	r.Delete("/newcodes", s.seeNewCode)
-	r.Get("/calls", s.listCalls)
-	r.Get("/calls/{id}", s.showCall)
-	r.Route("/deadletters", s.letters)
-	r.Get("/breakers", s.showBreakers)
-	r.Post("/breakers/{scope}/reset", s.resetBreaker)
-	r.Get("/limits", s.showLimits)
-	r.Get("/policies", s.showPolicies)
-	r.Get("/report", s.showReport)
-	r.Post("/report/reset", s.resetReport)
-	r.Get("/patience", s.showPatience)
-	r.Get("/config", s.showConfig)
-	r.Get("/config/problems", s.showProblems)
-	r.Post("/config/reload", s.reloadConfig)
-	r.Get("/retries", s.showRetries)
-	r.Put("/retries", s.setRetries)
-	r.Get("/shops", s.showShops)
-	r.Post("/shops/{shop}/resume", s.resumeShop)
-	r.Get("/observed", s.showObserved)
-	r.Get("/coverage", s.showCoverage)
-	r.Get("/alerts", s.showAlerts)
-	r.Post("/alerts/test", s.testAlerts)
-	r.Get("/intercept", s.showIntercept)
-	r.Post("/intercept/reset", s.resetPins)
-	r.Get("/explain", s.explain)
-	r.Post("/explain", s.explain)
-	r.Post("/verdict", s.judgeAnswer)
+	r.Use(s.checkActor)
+	for _, o := range s.routes() {
+		r.Method(o.method, o.path, s.guarded(o))
+	}
 }

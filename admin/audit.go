@@ -10,10 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-chi/chi/v5"
+	"golang.org/x/time/rate"
 
 	"retryproxy/audit"
+	"retryproxy/deadletter"
 )
 
 // Bounds of what the audit log takes from a request.
@@ -22,7 +25,10 @@ const (
 	longestSigned = 200
 	usualEntries  = 100
 	mostEntries   = 1000
+	mostRefusals  = 20 // at once, then one each refillRefusals: a flood would push out all else
 )
+
+var refillRefusals = rate.Every(time.Minute)
 
 // told is what a body says of who and why, and of what.
 type told struct {
@@ -32,7 +38,12 @@ type told struct {
 }
 
 // audited hands a request on and notes what came of it.
-func (s *server) audited(w http.ResponseWriter, r *http.Request, o duty, next http.Handler) {
+func (s *server) audited(w http.ResponseWriter, r *http.Request, o duty, next http.HandlerFunc) {
+	sign := signed(r)
+	if err := sign.CheckOptional(); err != nil {
+		failLetter(w, err)
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
 		fail(w, http.StatusBadRequest, "bad_request", "the body: "+err.Error())
@@ -44,15 +55,33 @@ func (s *server) audited(w http.ResponseWriter, r *http.Request, o duty, next ht
 		r.ContentLength = int64(len(body))
 	}
 	t := tellOf(body)
-	q := r.URL.Query()
+	if t.By = oneLine(t.By, longestSigned); t.By != "" {
+		sign.By = t.By
+		sign.As(who(r).name)
+	}
 	out := &outcome{ResponseWriter: w}
-	// A handler that panics has changed something all the same, as far as anybody knows.
-	result := "panic"
+	// A handler that breaks off has done something all the same, as far as anybody knows.
+	result := "broken_off"
 	defer func() {
-		s.note(r, o, cmp.Or(t.By, q.Get("by")), cmp.Or(t.Note, q.Get("note")), targetOf(r, t.rest), result)
+		s.note(r, o, sign.By, cmp.Or(t.Note, sign.Note), targetOf(r, t.rest), result)
 	}()
-	next.ServeHTTP(out, r)
+	next(out, r)
 	result = out.result()
+}
+
+// signed is who asks and why, by the query: of orders that have no body.
+func signed(r *http.Request) deadletter.Signed {
+	q := r.URL.Query()
+	sign := deadletter.Signed{By: q.Get("by"), Note: q.Get("note")}
+	sign.As(who(r).name)
+	return sign
+}
+
+// refused notes what somebody was not allowed to do.
+func (s *server) refused(r *http.Request, o duty, why string) {
+	if s.refusals.Allow() {
+		s.note(r, o, who(r).name, "", targetOf(r, ""), why)
+	}
 }
 
 // tellOf reads a body as far as it can be read; handlers are strict.
@@ -64,6 +93,11 @@ func tellOf(body []byte) (t told) {
 	_ = json.Unmarshal(body, &t) // of other types: not given
 	delete(fields, "by")
 	delete(fields, "note")
+	if filter := (conditions{}); json.Unmarshal(fields["filter"], &filter) == nil && filter["key"] != "" {
+		filter["key_hash"] = keyHash(filter["key"], filter["key_hash"]) // no key stands in a log
+		delete(filter, "key")
+		fields["filter"], _ = json.Marshal(filter) //nolint:errchkjson // a map of texts
+	}
 	if len(fields) > 0 {
 		rest, _ := json.Marshal(fields) //nolint:errchkjson // it was JSON just now
 		t.rest = string(rest)
@@ -84,32 +118,34 @@ func targetOf(r *http.Request, rest string) string {
 	q := r.URL.Query()
 	q.Del("by")
 	q.Del("note")
+	if key := q.Get("key"); key != "" {
+		q.Set("key_hash", keyHash(key, q.Get("key_hash")))
+		q.Del("key")
+	}
 	for _, text := range []string{q.Encode(), rest} {
 		if text != "" {
 			parts = append(parts, text)
 		}
 	}
-	return strings.ToValidUTF8(cut(strings.Join(parts, " "), longestTarget), "?")
+	return oneLine(strings.Join(parts, " "), longestTarget)
 }
 
-func cut(text string, most int) string { return text[:min(len(text), most)] }
+// oneLine is the beginning of a text, readable.
+func oneLine(text string, most int) string {
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "?")
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text))
+}
 
-// note writes an entry of the audit log.
+// note writes an entry of the audit log; by is signed.
 func (s *server) note(r *http.Request, o duty, by, note, target, result string) {
-	if o.does == "" {
-		return
-	}
-	a := who(r)
-	name := strings.TrimSpace(strings.ToValidUTF8(cut(by, longestSigned), "?"))
-	switch {
-	case a.name != "" && name != "" && name != a.name:
-		name += " (" + a.name + ")"
-	case name == "":
-		name = cmp.Or(a.name, "-")
-	}
 	s.Audit.Add(audit.Entry{
-		At: time.Now(), Name: name, Role: a.role.String(), Client: addressOf(r.RemoteAddr), Action: o.does, Target: target,
-		Note: strings.ToValidUTF8(cut(note, longestTarget), "?"), Result: result,
+		At: time.Now(), Name: cmp.Or(by, "-"), Role: who(r).role.String(), Client: addressOf(r.RemoteAddr), Action: o.does,
+		Target: target, Note: oneLine(note, longestTarget), Result: result,
 	})
 }
 

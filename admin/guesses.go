@@ -26,38 +26,50 @@ var (
 // guesses limits how often tokens may be wrong. It is safe for concurrent use.
 type guesses struct {
 	mu   sync.Mutex
-	all  *rate.Limiter
+	all  *rate.Limiter // not of those that are known: nobody elsewhere locks them out
 	each *simplelru.LRU[string, *rate.Limiter]
+	// known are the addresses that a right token came from.
+	known *simplelru.LRU[string, struct{}]
 }
 
 func newGuesses() *guesses {
 	each, _ := simplelru.NewLRU[string, *rate.Limiter](mostGuesser, nil) // fails on sizes below 1 only
-	return &guesses{all: rate.NewLimiter(refillAll, guessesAll), each: each}
+	known, _ := simplelru.NewLRU[string, struct{}](mostGuesser, nil)
+	return &guesses{all: rate.NewLimiter(refillAll, guessesAll), each: each, known: known}
 }
 
-// wait is for how long no token of an address is looked at; 0: it is.
-func (g *guesses) wait(remote string, now time.Time) time.Duration {
+// try looks at a token, unless too many were wrong: then wait is for how long none of this
+// address is looked at. last: this wrong one was one too many. It is looked at under the
+// lock, so that many at once are no way around.
+func (g *guesses) try(remote string, now time.Time, right func() bool) (wait time.Duration, last bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := shortOf(g.all, now)
-	if l, ok := g.each.Get(addressOf(remote)); ok {
-		d = max(d, shortOf(l, now))
-	}
-	return d
-}
-
-// wrong notes a token that nobody has.
-func (g *guesses) wrong(remote string, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.all.AllowN(now, 1)
 	address := addressOf(remote)
+	if wait = g.waitLocked(address, now); wait > 0 {
+		return wait, false
+	}
+	if right() {
+		g.known.Add(address, struct{}{})
+		return 0, false
+	}
+	g.all.AllowN(now, 1)
 	l, ok := g.each.Get(address)
 	if !ok {
 		l = rate.NewLimiter(refillEach, guessesEach)
 		g.each.Add(address, l)
 	}
 	l.AllowN(now, 1)
+	return 0, g.waitLocked(address, now) > 0
+}
+
+func (g *guesses) waitLocked(address string, now time.Time) (d time.Duration) {
+	if !g.known.Contains(address) {
+		d = shortOf(g.all, now)
+	}
+	if l, ok := g.each.Get(address); ok {
+		d = max(d, shortOf(l, now))
+	}
+	return d
 }
 
 // shortOf is how long it takes until there is a token again.

@@ -38,22 +38,6 @@ type Letters struct {
 	Hide      func() *redact.Names      // what is shown nowhere
 }
 
-// letters are the routes below /deadletters.
-func (s *server) letters(r chi.Router) {
-	r.Get("/", s.listLetters)
-	r.Get("/summary", s.countLetters)
-	r.Get("/hours", s.hourLetters)
-	r.Get("/export", s.exportLetters)
-	r.Post("/requeue", s.requeueLetters)
-	r.Post("/drop", s.dropLetters)
-	r.Get("/bulk", s.showBulk)
-	r.Delete("/bulk", s.stopBulk)
-	r.Get("/{id}", s.showLetter)
-	r.Post("/{id}/requeue", s.requeueLetter)
-	r.Post("/{id}/resolve", s.resolveLetter)
-	r.Post("/{id}/drop", s.dropLetter)
-}
-
 // letterFaults are the answers to what goes wrong with letters.
 var letterFaults = []struct {
 	err    error
@@ -348,13 +332,7 @@ func (s *server) showBulk(w http.ResponseWriter, _ *http.Request) { show(w, s.Le
 
 // stopBulk ends the bulk; ?by= says for whom.
 func (s *server) stopBulk(w http.ResponseWriter, r *http.Request) {
-	by := deadletter.Signed{By: r.URL.Query().Get("by")}
-	by.As(who(r).name)
-	if err := by.CheckOptional(); err != nil {
-		failLetter(w, err)
-		return
-	}
-	show(w, s.Letters.StopBulk(cmp.Or(by.By, r.RemoteAddr)))
+	show(w, s.Letters.StopBulk(cmp.Or(signed(r).By, r.RemoteAddr)))
 }
 
 func (s *server) dropLetters(w http.ResponseWriter, r *http.Request) {

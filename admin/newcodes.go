@@ -26,7 +26,7 @@ func (s *server) seeNewCode(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if s.NewCodes.See(q.Get("platform"), q.Get("code"), q.Get("by")) == 0 {
+	if s.NewCodes.See(q.Get("platform"), q.Get("code"), signed(r).By) == 0 {
 		fail(w, http.StatusNotFound, "not_found", "no such code is on the list")
 		return
 	}

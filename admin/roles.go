@@ -5,10 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-chi/chi/v5"
 )
 
 // Role is what somebody may do.
@@ -43,68 +42,113 @@ type Account struct {
 	Token string
 }
 
-// duty is a route that changes something, or shows what may be secret.
+// route is one way into the API. All of them are in routes; a new one is a line there, in
+// /api (index) and in docs/admin.md, and tests name what is missing. What depends on who
+// asks inside of a handler goes by who(r).
+type route struct {
+	method, path string
+	role         Role // the least that may
+	// does is what the audit log calls it; empty: it changes nothing. Of a GET it is what
+	// ?reveal=1 makes of it, which is for admins.
+	does   string
+	handle http.HandlerFunc
+}
+
+// routes are all ways into the API.
+func (s *server) routes() []route {
+	return slices.Concat(s.lookRoutes(), s.letterRoutes(), []route{
+		{"POST", "/session", Viewer, "", s.login},
+		{"DELETE", "/session", Viewer, "", s.logout},
+		{"POST", "/explain", Viewer, "", s.explain},
+		{"POST", "/verdict", Viewer, "", s.judgeAnswer},
+		{"DELETE", "/newcodes", Operator, "newcodes.seen", s.seeNewCode},
+		{"POST", "/breakers/{scope}/reset", Operator, "breaker.reset", s.resetBreaker},
+		{"POST", "/report/reset", Operator, "report.reset", s.resetReport},
+		{"PUT", "/retries", Operator, "retries.set", s.setRetries},
+		{"POST", "/shops/{shop}/resume", Operator, "shop.resume", s.resumeShop},
+		{"POST", "/alerts/test", Operator, "alerts.test", s.testAlerts},
+		{"POST", "/intercept/reset", Operator, "pins.reset", s.resetPins},
+		{"POST", "/config/reload", Admin, "config.reload", s.reloadConfig},
+	})
+}
+
+// lookRoutes are those that show something.
+func (s *server) lookRoutes() []route {
+	return []route{
+		{"GET", "/session", Viewer, "", s.showSession},
+		{"GET", "/audit", Viewer, "", s.showAudit},
+		{"GET", "/overview", Viewer, "", s.showOverview},
+		{"GET", "/trend/hosts", Viewer, "", s.trendOfHosts},
+		{"GET", "/trend/shops", Viewer, "", s.trendOfShops},
+		{"GET", "/newcodes", Viewer, "", s.showNewCodes},
+		{"GET", "/calls", Viewer, "", s.listCalls},
+		{"GET", "/calls/{id}", Viewer, "", s.showCall},
+		{"GET", "/breakers", Viewer, "", s.showBreakers},
+		{"GET", "/limits", Viewer, "", s.showLimits},
+		{"GET", "/policies", Viewer, "", s.showPolicies},
+		{"GET", "/report", Viewer, "", s.showReport},
+		{"GET", "/patience", Viewer, "", s.showPatience},
+		{"GET", "/config", Viewer, "", s.showConfig},
+		{"GET", "/config/problems", Viewer, "", s.showProblems},
+		{"GET", "/retries", Viewer, "", s.showRetries},
+		{"GET", "/shops", Viewer, "", s.showShops},
+		{"GET", "/observed", Viewer, "", s.showObserved},
+		{"GET", "/coverage", Viewer, "", s.showCoverage},
+		{"GET", "/alerts", Viewer, "", s.showAlerts},
+		{"GET", "/intercept", Viewer, "", s.showIntercept},
+		{"GET", "/explain", Viewer, "", s.explain},
+	}
+}
+
+// letterRoutes are those about letters.
+func (s *server) letterRoutes() []route {
+	return []route{
+		{"GET", "/deadletters", Viewer, "", s.listLetters},
+		{"GET", "/deadletters/summary", Viewer, "", s.countLetters},
+		{"GET", "/deadletters/hours", Viewer, "", s.hourLetters},
+		{"GET", "/deadletters/export", Viewer, "letters.reveal", s.exportLetters},
+		{"POST", "/deadletters/requeue", Operator, "letters.requeue", s.requeueLetters},
+		{"POST", "/deadletters/drop", Operator, "letters.drop", s.dropLetters},
+		{"GET", "/deadletters/bulk", Viewer, "", s.showBulk},
+		{"DELETE", "/deadletters/bulk", Operator, "bulk.stop", s.stopBulk},
+		{"GET", "/deadletters/{id}", Viewer, "letter.reveal", s.showLetter},
+		{"POST", "/deadletters/{id}/requeue", Operator, "letter.requeue", s.requeueLetter},
+		{"POST", "/deadletters/{id}/resolve", Operator, "letter.resolve", s.resolveLetter},
+		{"POST", "/deadletters/{id}/drop", Operator, "letter.drop", s.dropLetter},
+	}
+}
+
+// duty is what a request is.
 type duty struct {
 	role Role
-	does string // as the audit log has it; empty: nothing that is to be noted
+	does string // empty: nothing that is to be noted
 }
 
-// duties are all routes of the API that are no plain GET, which every viewer may ask. A
-// new one has its line here, or only admins may use it and the log has it by its path;
-// TestEveryDutyHasARole names those that are missing.
-var duties = map[string]duty{
-	"POST /deadletters/{id}/requeue": {Operator, "letter.requeue"},
-	"POST /deadletters/{id}/resolve": {Operator, "letter.resolve"},
-	"POST /deadletters/{id}/drop":    {Operator, "letter.drop"},
-	"POST /deadletters/requeue":      {Operator, "letters.requeue"},
-	"POST /deadletters/drop":         {Operator, "letters.drop"},
-	"DELETE /deadletters/bulk":       {Operator, "bulk.stop"},
-	"POST /calls/{id}/expedite":      {Operator, "call.expedite"},
-	"POST /calls/{id}/cancel":        {Operator, "call.cancel"},
-	"POST /breakers/{scope}/reset":   {Operator, "breaker.reset"},
-	"POST /report/reset":             {Operator, "report.reset"},
-	"POST /shops/{shop}/resume":      {Operator, "shop.resume"},
-	"POST /intercept/reset":          {Operator, "pins.reset"},
-	"POST /alerts/test":              {Operator, "alerts.test"},
-	"DELETE /newcodes":               {Operator, "newcodes.seen"},
-	"PUT /retries":                   {Operator, "retries.set"},
-	"POST /config/reload":            {Admin, "config.reload"},
-	"POST /explain":                  {Viewer, ""},
-	"POST /verdict":                  {Viewer, ""},
-	"POST /session":                  {Viewer, ""},
-	"DELETE /session":                {Viewer, ""},
-}
-
-// revealed are routes that show what may be secret when they are asked to.
-var revealed = map[string]duty{
-	"GET /deadletters/{id}":   {Admin, "letter.reveal"},
-	"GET /deadletters/export": {Admin, "letters.reveal"},
-}
-
-// dutyOf says what a request is, by the routes of the API.
-func dutyOf(api chi.Router, r *http.Request) duty {
-	path := r.URL.RawPath
-	if path == "" {
-		path = r.URL.Path
+// dutyOf says what a request to a route is.
+func (o *route) dutyOf(r *http.Request) duty {
+	if o.method != http.MethodGet {
+		return duty{o.role, o.does}
 	}
-	method := r.Method
-	if method == http.MethodHead { // is served as a GET
-		method = http.MethodGet
+	if reveal := r.URL.Query().Get("reveal"); o.does != "" && reveal != "" && reveal != "0" && reveal != "false" {
+		return duty{Admin, o.does}
 	}
-	pattern := api.Find(chi.NewRouteContext(), method, strings.TrimPrefix(path, "/api/v1"))
-	name := method + " " + strings.TrimSuffix(pattern, "/")
-	if reveal := r.URL.Query().Get("reveal"); reveal != "" && reveal != "0" && reveal != "false" {
-		if o, ok := revealed[name]; ok {
-			return o
+	return duty{o.role, ""}
+}
+
+// guarded is the handler of a route for those whose role it is for.
+func (s *server) guarded(o route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		d := o.dutyOf(r)
+		switch a := who(r); {
+		case a.role < d.role:
+			s.refused(r, d, "forbidden")
+			fail(w, http.StatusForbidden, "forbidden", "this needs the role "+d.role.String()+"; the token of "+a.name+" is that of a "+a.role.String())
+		case d.does == "":
+			o.handle(w, r)
+		default:
+			s.audited(w, r, d, o.handle)
 		}
 	}
-	if method == http.MethodGet {
-		return duty{}
-	}
-	if o, ok := duties[name]; ok {
-		return o
-	}
-	return duty{Admin, strings.ToLower(name)}
 }
 
 // actor is who asks.
@@ -117,7 +161,7 @@ type actor struct {
 
 type actorKey struct{}
 
-// who asks: without tokens everybody, who may do everything.
+// who asks: without tokens everybody, who may do everything. Its name signs orders.
 func who(r *http.Request) actor {
 	a, ok := r.Context().Value(actorKey{}).(actor)
 	if !ok {
@@ -200,36 +244,22 @@ func challenge(w http.ResponseWriter) {
 }
 
 // try checks a token, unless too many were wrong; false: it was answered.
-func (s *server) try(w http.ResponseWriter, r *http.Request, all []Account, token string) (*Account, bool) {
-	now := time.Now()
-	if wait := s.guesses.wait(r.RemoteAddr, now); wait > 0 {
+func (s *server) try(w http.ResponseWriter, r *http.Request, all []Account, token string) (found *Account, ok bool) {
+	wait, last := s.guesses.try(r.RemoteAddr, time.Now(), func() bool {
+		found = byToken(all, token)
+		return found != nil
+	})
+	if last {
+		s.refused(r, duty{does: "token.guess"}, "auth_limited")
+	}
+	switch {
+	case found != nil:
+		return found, true
+	case wait > 0:
 		w.Header().Set("Retry-After", seconds(wait))
 		fail(w, http.StatusTooManyRequests, "auth_limited", "too many wrong tokens; wait, or use the session that you have")
-		return nil, false
+	default:
+		challenge(w)
 	}
-	if found := byToken(all, token); found != nil {
-		return found, true
-	}
-	s.guesses.wrong(r.RemoteAddr, now)
-	challenge(w)
 	return nil, false
-}
-
-// checkRole refuses what the role of the one who asks is not for.
-func (s *server) checkRole(api chi.Router) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			o := dutyOf(api, r)
-			if a := who(r); a.role < o.role {
-				s.note(r, o, "", "", "", "forbidden")
-				fail(w, http.StatusForbidden, "forbidden", "this needs the role "+o.role.String()+"; the token of "+a.name+" is that of a "+a.role.String())
-				return
-			}
-			if o.does == "" {
-				next.ServeHTTP(w, r)
-				return
-			}
-			s.audited(w, r, o, next)
-		})
-	}
 }

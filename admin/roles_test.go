@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,32 +22,91 @@ import (
 	"retryproxy/pause"
 )
 
-// Every route that is no plain GET says who may use it, and what the log calls it.
-func TestEveryDutyHasARole(t *testing.T) {
-	r := chi.NewRouter()
-	newServer(newFake().deps()).api(r)
-	seen := map[string]bool{}
-	_ = chi.Walk(r, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		name := method + " " + strings.TrimSuffix(strings.ReplaceAll(route, "/*", ""), "/")
-		seen[name] = true
-		if _, ok := duties[name]; !ok && method != http.MethodGet && method != http.MethodHead {
-			t.Errorf("%s has no role in duties", name)
+// harmless are the routes that change nothing though they are no GET.
+var harmless = []string{"POST /explain", "POST /verdict", "POST /session", "DELETE /session"}
+
+// Every way into the API has its role, its name in the audit log, and a place in the list.
+func TestEveryRouteHasARole(t *testing.T) {
+	h := newServer(newFake().deps())
+	known, names := map[string]bool{}, map[string]string{}
+	for _, o := range h.routes() {
+		name := o.method + " " + o.path
+		known["/api/v1 "+name] = true
+		switch {
+		case o.method == http.MethodGet:
+			if o.does != "" && !strings.HasSuffix(o.does, ".reveal") {
+				t.Errorf("%s is called %s, though it changes nothing", name, o.does)
+			}
+		case slices.Contains(harmless, name):
+			if o.role != Viewer || o.does != "" {
+				t.Errorf("%s is for %s and called %q, though it changes nothing", name, o.role, o.does)
+			}
+		case o.role < Operator || o.does == "":
+			t.Errorf("%s changes something; it is for %s and called %q", name, o.role, o.does)
+		}
+		if other := names[o.does]; o.does != "" && other != "" {
+			t.Errorf("%s and %s are both called %s", name, other, o.does)
+		}
+		names[o.does] = name
+		if !strings.Contains(index, "/api/v1"+o.path) {
+			t.Errorf("/api does not list %s", o.path)
+		}
+	}
+	open := []string{"/", "/api", "/ca.pem", "/livez", "/healthz", "/readyz", "/metrics"}
+	err := chi.Walk(New(newFake().deps()).(chi.Router), func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		below, api := strings.CutPrefix(path, "/api/v1")
+		if api && !known["/api/v1 "+method+" "+below] || !api && (method != http.MethodGet || !slices.Contains(open, path)) {
+			t.Errorf("%s %s is not among routes: it has no role", method, path)
 		}
 		return nil
 	})
-	for name, o := range duties {
-		if !seen[name] && !strings.Contains(name, "/expedite") && !strings.Contains(name, "/cancel") && !strings.Contains(name, "/verdict") {
-			t.Errorf("duties has %s, which is no route", name)
-		}
-		if o.does == "" && o.role != Viewer {
-			t.Errorf("%s is for %s and leaves no trace", name, o.role)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The table of the documentation is that of the program.
+func TestDocumentedRoutes(t *testing.T) {
+	text, err := os.ReadFile("../docs/admin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range newServer(newFake().deps()).routes() {
+		line := fmt.Sprintf("| `%s %s` | %s | %s |", o.method, o.path, o.role, inCode(o.does))
+		if !strings.Contains(string(text), line) {
+			t.Errorf("docs/admin.md misses %s", line)
 		}
 	}
-	for name := range revealed {
-		if !seen[name] {
-			t.Errorf("revealed has %s, which is no route", name)
+}
+
+func inCode(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// Nobody gets past the role of a route.
+func TestEveryRouteAsksForItsRole(t *testing.T) {
+	d := team(newFake().deps())
+	h := New(d)
+	for _, o := range newServer(d).routes() {
+		for role, token := range []string{"viewer-token", "operator-token", "admin-token"} {
+			if got, want := refuses(h, o.method, o.path, token), Role(role) < o.role; got != want {
+				t.Errorf("%s %s refuses %s: %t, want %t", o.method, o.path, Role(role), got, want)
+			}
+		}
+		if status, _, _ := direct(h, o.method, "/api/v1"+o.path, ""); status != http.StatusUnauthorized && o.path != "/session" {
+			t.Errorf("%s %s without a token = %d, want 401", o.method, o.path, status)
 		}
 	}
+}
+
+// refuses says whether a request gets 403. Handlers whose parts are missing here were reached.
+func refuses(h http.Handler, method, path, token string) (forbidden bool) {
+	defer func() { _ = recover() }()
+	status, _, _ := direct(h, method, "/api/v1"+path, "", "Authorization", "Bearer "+token)
+	return status == http.StatusForbidden
 }
 
 // team is one of each role.
@@ -71,7 +134,8 @@ func TestRoles(t *testing.T) {
 		{"POST", "/api/v1/shops/s1/resume", `{"by":"li","note":"n"}`, Operator, 200},
 		{"PUT", "/api/v1/retries", `{"value":"off"}`, Operator, 200},
 		{"POST", "/api/v1/config/reload", "", Admin, 422},
-		{"POST", "/api/v1/what", "", Admin, 404},
+		{"POST", "/api/v1/what", "", Viewer, 404},
+		{"GET", "/api/v1/config/reload", "", Viewer, 405},
 	}
 	f := newFake()
 	f.reload = fmt.Errorf("no")
@@ -140,8 +204,11 @@ func entriesOf(t *testing.T, h http.Handler) (list []map[string]any) {
 }
 
 func TestAuditSaysWhoDidWhat(t *testing.T) {
-	f := newFake()
-	h := New(team(f.deps()))
+	d := newFake().deps()
+	d.Letters.DropAll = func(context.Context, deadletter.Filter, bool, deadletter.Signed) (int, int, bool, error) {
+		return 0, 0, false, nil
+	}
+	h := New(team(d))
 	as := []string{"Authorization", "Bearer operator-token"}
 	for _, x := range []struct{ method, path, body, want string }{
 		{"POST", "/api/v1/breakers/a.test:80/reset?by=li&note=it%20is%20well", "", "li (oleg) breaker.reset [a.test:80] it is well: ok"},
@@ -150,13 +217,45 @@ func TestAuditSaysWhoDidWhat(t *testing.T) {
 		{"POST", "/api/v1/shops/s1/resume", `{"note":"captcha done"}`, "oleg shop.resume [s1] captcha done: ok"},
 		{"POST", "/api/v1/shops/s1/resume", `nonsense`, "oleg shop.resume [s1] : bad_request"},
 		{"PUT", "/api/v1/retries?for=30m&by=li", `{"value":"off"}`, `li (oleg) retries.set [for=30m {"value":"off"}] : ok`},
+		{"PUT", "/api/v1/retries?by=oleg", `{"value":"on"}`, `oleg retries.set [{"value":"on"}] : ok`},
+		{"DELETE", "/api/v1/newcodes?platform=pdd&code=10019", "", "oleg newcodes.seen [code=10019&platform=pdd] : ok"},
+		{"POST", "/api/v1/deadletters/drop", `{"filter":{"key":"order-12345"},"by":"li\u0007","note":"n"}`, `li (oleg) letters.drop [{"filter":{"key_hash":"HASH"}}] n: ok`},
 	} {
 		direct(h, x.method, x.path, x.body, as...)
 		e := entriesOf(t, h)[0]
-		if got := fmt.Sprintf("%v %v [%v] %v: %v", e["name"], e["action"], orEmpty(e["target"]), orEmpty(e["note"]), e["result"]); got != x.want {
+		if got := fmt.Sprintf("%v %v [%v] %v: %v", e["name"], e["action"], orEmpty(e["target"]), orEmpty(e["note"]), e["result"]); got != strings.ReplaceAll(x.want, "HASH", idempotency.KeyHash("order-12345")) {
 			t.Errorf("%s %s is noted as %q, want %q", x.method, x.path, got, x.want)
 		}
 	}
+}
+
+// A name that no log should have is refused before anything happens.
+func TestSignatureInTheQuery(t *testing.T) {
+	f := newFake()
+	h := New(f.deps())
+	for _, query := range []string{"?by=a%0Ab", "?note=%FF", "?by=" + strings.Repeat("x", 101)} {
+		if status, _, body := direct(h, "POST", "/api/v1/breakers/a.test:80/reset"+query, ""); status != 400 || len(f.resets) > 0 {
+			t.Errorf("%s = %d %s, resets %v, want 400 and none", query, status, body, f.resets)
+		}
+	}
+}
+
+// Whoever is refused again and again cannot push out what others did.
+func TestRefusalsAreNotedSparingly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(team(newFake().deps()))
+		for range 10 * mostRefusals {
+			direct(h, "POST", "/api/v1/config/reload", "", "Authorization", "Bearer viewer-token")
+		}
+		if n := len(entriesOf(t, h)); n != mostRefusals {
+			t.Errorf("%d entries, want %d", n, mostRefusals)
+		}
+		time.Sleep(time.Minute)
+		direct(h, "PUT", "/api/v1/retries", "{}", "Authorization", "Bearer viewer-token")
+		if e := entriesOf(t, h); len(e) != mostRefusals+1 || e[0]["action"] != "retries.set" || e[0]["name"] != "vera" || e[0]["result"] != "forbidden" {
+			t.Errorf("a minute later: %d entries, the last %v", len(e), e[0])
+		}
+	})
 }
 
 func TestTokenSigns(t *testing.T) {
@@ -209,8 +308,15 @@ func TestSession(t *testing.T) {
 		if got := ask("POST", "/api/v1/breakers/a.test:80/reset"); got != 200 {
 			t.Errorf("after a promotion: %d, want 200", got)
 		}
-		if status, _, _ := direct(h, "POST", "/api/v1/breakers/a.test:80/reset", "", "Cookie", value, "Sec-Fetch-Site", "cross-site"); status != 403 {
-			t.Errorf("from another site: %d, want 403", status)
+		for _, from := range [][3]string{
+			{"Sec-Fetch-Site", "cross-site", "403 401"}, {"Sec-Fetch-Site", "same-site", "403 401"}, {"Origin", "http://127.0.0.1:8080", "403 401"},
+			{"Origin", "null", "403 401"}, {"Sec-Fetch-Site", "same-origin", "200 200"}, {"Sec-Fetch-Site", "none", "200 200"}, {"Origin", "http://127.0.0.1:9090", "200 200"},
+		} {
+			post, _, _ := direct(h, "POST", "/api/v1/breakers/a.test:80/reset", "", "Cookie", value, from[0], from[1])
+			get, _, _ := direct(h, "GET", "/api/v1/calls", "", "Cookie", value, from[0], from[1])
+			if got := fmt.Sprint(post, get); got != from[2] {
+				t.Errorf("POST and GET with %s: %s = %s, want %s", from[0], from[1], got, from[2])
+			}
 		}
 		time.Sleep(sessionTime)
 		if got := ask("GET", "/api/v1/calls"); got != 401 {
@@ -229,6 +335,38 @@ func TestSession(t *testing.T) {
 		}
 		if got := ask("GET", "/api/v1/calls"); got != 401 {
 			t.Errorf("after the logout: %d, want 401", got)
+		}
+	})
+}
+
+// Logins of one token never end the sessions of another.
+func TestSessionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(team(newFake().deps()))
+		login := func(token string) string {
+			_, fields, _ := direct(h, "POST", "/api/v1/session", `{"token":"`+token+`"}`)
+			cookie, _, _ := strings.Cut(fields.Get("Set-Cookie"), ";")
+			return cookie
+		}
+		ask := func(cookie string) int {
+			status, _, _ := direct(h, "GET", "/api/v1/calls", "", "Cookie", cookie)
+			return status
+		}
+		anna, first := login("admin-token"), login("viewer-token")
+		second := login("viewer-token")
+		for range mostOfToken - 1 {
+			login("viewer-token")
+		}
+		if got := fmt.Sprint(ask(anna), ask(first), ask(second)); got != "200 401 200" {
+			t.Errorf("anna, and vera's first and second session = %s, want 200 401 200", got)
+		}
+		s := newSessions()
+		for range 3 {
+			s.begin(&Account{Token: "t"}, time.Now())
+			time.Sleep(sessionTime)
+		}
+		if n := s.open.Len(); n != 1 {
+			t.Errorf("%d sessions are kept of 2 that are over and one, want 1", n)
 		}
 	})
 }
@@ -282,11 +420,33 @@ func TestTokensCannotBeGuessed(t *testing.T) {
 		if status, _ := try("10.0.0.3:1", "operator-token"); status != 429 {
 			t.Errorf("after wrong ones from many addresses = %d, want 429", status)
 		}
+		if status, _ := try("10.0.0.2:1", "operator-token"); status != 200 {
+			t.Errorf("where a right token came from before = %d, want 200", status)
+		}
+		if e := entriesOf(t, h); e[len(e)-1]["action"] != "token.guess" || e[len(e)-1]["client"] != "10.0.0.1" || len(e) > mostRefusals+1 {
+			t.Errorf("the log has %d entries, the first %v", len(e), e[len(e)-1])
+		}
 		time.Sleep(3 * time.Second)
 		if status, _ := try("10.0.0.3:1", "operator-token"); status != 200 {
 			t.Errorf("3 s later = %d, want 200", status)
 		}
 	})
+}
+
+// Many at once are no way around the bound.
+func TestGuessesAtOnce(t *testing.T) {
+	g, now := newGuesses(), time.Now()
+	var looked atomic.Int32
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			g.try("10.0.0.1:1", now, func() bool { looked.Add(1); return false })
+		})
+	}
+	all.Wait()
+	if n := looked.Load(); n != guessesEach {
+		t.Errorf("%d tokens were looked at, want %d", n, guessesEach)
+	}
 }
 
 func TestAddresses(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
+	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ const (
 	sessionCookie = "retryproxy_session"
 	sessionTime   = 12 * time.Hour
 	mostSessions  = 1000 // the one that was used longest ago gives way
+	mostOfToken   = 50   // likewise of one token, so that nobody logs out everybody
 )
 
 // session is somebody who is logged in.
@@ -38,17 +41,33 @@ func newSessions() *sessions {
 // begin logs somebody in and gives the value of their cookie.
 func (s *sessions) begin(a *Account, now time.Time) (cookie string, until time.Time) {
 	cookie, until = rand.Text(), now.Add(sessionTime)
+	token := sha256.Sum256([]byte(a.Token))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open.Add(sha256.Sum256([]byte(cookie)), session{sha256.Sum256([]byte(a.Token)), until})
+	s.makeRoomLocked(token, now)
+	s.open.Add(sha256.Sum256([]byte(cookie)), session{token, until})
 	return cookie, until
 }
 
+// makeRoomLocked drops the sessions that are over, and the oldest of a token that has too many.
+func (s *sessions) makeRoomLocked(token [sha256.Size]byte, now time.Time) {
+	same := 0
+	for _, key := range slices.Backward(s.open.Keys()) { // used longest ago last
+		one, _ := s.open.Peek(key)
+		if one.token == token {
+			same++
+		}
+		if !now.Before(one.until) || one.token == token && same >= mostOfToken {
+			s.open.Remove(key)
+		}
+	}
+}
+
 // find is who sent a request by its cookie: an account that there still is, in the role
-// that it has now.
+// that it has now. What another site's page makes a browser ask is nobody's.
 func (s *sessions) find(r *http.Request, all []Account, now time.Time) (actor, bool) {
 	c, err := r.Cookie(sessionCookie)
-	if err != nil {
+	if err != nil || fromElsewhere(r) {
 		return actor{}, false
 	}
 	s.mu.Lock()
@@ -63,6 +82,17 @@ func (s *sessions) find(r *http.Request, all []Account, now time.Time) (actor, b
 		}
 	}
 	return actor{}, false
+}
+
+// fromElsewhere says whether a browser asks for the page of another origin. SameSite does
+// not tell ports apart, and other programs of the machine have theirs.
+func fromElsewhere(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site != "same-origin" && site != "none"
+	}
+	origin := r.Header.Get("Origin")
+	u, err := url.Parse(origin)
+	return origin != "" && (err != nil || u.Host != r.Host)
 }
 
 // end logs out who sent a request.

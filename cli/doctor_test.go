@@ -169,7 +169,7 @@ func TestDoctorOfNoFile(t *testing.T) {
 // secrets is a configuration that cannot be shown as it is.
 const secrets = `
 clients: {users: {bot: {hash: "$2a$04$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"}}}
-admin: {token: hush}
+admin: {token: hush, tokens: [{name: zhang, role: operator, token: hush-zhang}, {name: li, role: viewer, token: hush-li1}]}
 egress:
   - {name: proxy-a, match: {shop: s1}, proxy: "socks5h://bot:hush@127.0.0.1:1"}
   - {name: open, match: {shop: s2}, proxy: "http://127.0.0.1:2"}

@@ -36,27 +36,40 @@ func (c *checker) listen(conf *Config) {
 	}
 }
 
-// leastToken is how short a token may be, in bytes: shorter ones are guessed.
-const leastToken = 8
+// Bounds of admin.tokens: shorter tokens are guessed, and a name has to leave room for
+// what somebody calls themself beside it.
+const (
+	leastToken  = 8  // bytes
+	longestName = 40 // bytes
+)
 
 // admin checks who is let in. The shorthand is an admin of that name.
 func (c *checker) admin(a *Admin) {
-	names := map[string]string{}
+	names, tokens := map[string]string{}, map[Secret]string{}
 	if a.Token != "" {
-		names["admin"] = "admin.token"
+		names["admin"], tokens[a.Token] = "admin.token", "admin.token"
 	}
 	for i := range a.Tokens {
 		t, at := &a.Tokens[i], fmt.Sprintf("admin.tokens[%d]", i)
-		if t.Name == "" {
-			c.fail(at+".name", "is missing: it signs what is done with the token")
+		if t.Name == "" || len(t.Name) > longestName || !isVisible(t.Name) {
+			c.fail(at+".name", "%q must be 1 to %d bytes of visible characters: it signs what is done with the token", shorten(t.Name), longestName)
 		} else {
-			c.label(at+".name", t.Name)
 			c.unique(names, t.Name, at+".name")
 		}
 		c.oneOf(at+".role", t.Role, "viewer", "operator", "admin")
-		if len(t.Token) < leastToken {
-			c.fail(at+".token", "want at least %d characters", leastToken)
-		}
+		c.adminToken(at+".token", t.Token, tokens)
+	}
+}
+
+// adminToken checks one token, which no fault repeats; seen are those before it.
+func (c *checker) adminToken(path string, token Secret, seen map[Secret]string) {
+	switch first, again := seen[token]; {
+	case len(token) < leastToken || !isVisible(string(token)):
+		c.fail(path, "want at least %d visible characters", leastToken)
+	case again:
+		c.fail(path, "is the same as %s, so that nobody knows who uses it", first)
+	default:
+		seen[token] = path
 	}
 }
 

@@ -443,26 +443,26 @@ func TestCAFiles(t *testing.T) {
 func TestMarshalRoundTrip(t *testing.T) {
 	c := parse(t, `
 clients: {users: {bot1: {hash: "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy", shop: s1}}}
-admin: {token: t0ken}
+admin: {token: t0ken, tokens: [{name: 小王, role: operator, token: n1ght-duty}]}
 routes: [{prefix: /pdd, upstreams: ["https://gw-api.pinduoduo.com"]}]
 retry_limits: {global: off, shop: {rate: 5/m, burst: 2, share: 0}}
 retries: {scopes: [{match: {host: a.test}, value: off, until: 2026-12-01T02:00:00Z}]}
 retry_policies: [{name: "x$${y}", match: {hour_range: [22-6, 1-2]}}]
 `)
 	out := string(c.Marshal())
-	for _, secret := range []string{"t0ken", "N9qo8"} {
+	for _, secret := range []string{"t0ken", "N9qo8", "n1ght"} {
 		if strings.Contains(out, secret) {
 			t.Errorf("Marshal shows the secret %q", secret)
 		}
 	}
-	if n := strings.Count(out, "<secret>"); n != 2 {
-		t.Errorf("Marshal has %d <secret>, want 2", n)
+	if n := strings.Count(out, "<secret>"); n != 3 {
+		t.Errorf("Marshal has %d <secret>, want 3", n)
 	}
 	if !strings.Contains(out, "retry_statuses: [408, 425, 429, 5xx]\n") {
 		t.Error("Marshal does not write statuses as in the file")
 	}
 	hash := strings.Replace(out, "hash: <secret>", `hash: "$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"`, 1)
-	again := parse(t, strings.Replace(hash, "<secret>", "t0ken", 1))
+	again := parse(t, strings.Replace(strings.Replace(hash, "<secret>", "t0ken", 1), "<secret>", "n1ght-duty", 1))
 	if diff := cmp.Diff(c, again, same); diff != "" {
 		t.Errorf("Marshal, then Parse (-before +after):\n%s", diff)
 	}
