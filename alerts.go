@@ -139,10 +139,11 @@ func (a *app) alertBreaker(e *breaker.Event, h *limiter.HostView) {
 	}
 }
 
-// watched is a store whose failures the alerts see.
+// watched is a store whose failures the alerts and the metrics see.
 type watched struct {
 	idempotency.Store
 	alerts func() *alert.Alerts
+	up     func(bool)
 }
 
 // Begin implements idempotency.Store.
@@ -173,8 +174,10 @@ func (w watched) saw(err error, room bool) {
 	case errors.Is(err, idempotency.ErrFull):
 		w.alerts().StoreFailed("store_full", err.Error())
 	case errors.Is(err, idempotency.ErrUnavailable):
+		w.up(false)
 		w.alerts().StoreFailed("store_unavailable", err.Error())
 	default:
+		w.up(true)
 		w.alerts().StoreWorked(room)
 	}
 }

@@ -122,7 +122,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.store, err = openStore(hard, cfg, a.log); err != nil {
 		return nil, err
 	}
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }}
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, a.metrics.StoreUp}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -149,7 +149,10 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	if a.limits.cfg = cfg.Limiter(); a.store.fleet != nil {
-		a.store.fleet.OnHealth(a.alone)
+		a.store.fleet.OnHealth(func(up bool) {
+			a.metrics.StoreUp(up)
+			a.alone(up)
+		})
 	}
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
