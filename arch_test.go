@@ -40,6 +40,8 @@ var layers = map[string]layer{
 	"limiter":     {level: 1, beside: []string{"breaker"}},
 	"journal":     {level: 1},
 	"report":      {level: 1},
+	"trend":       {level: 1},
+	"newcode":     {level: 1},
 	"patience":    {level: 1},
 	"pause":       {level: 1},
 	"query":       {level: 1},
@@ -59,6 +61,7 @@ var layers = map[string]layer{
 	"alert":           {level: 3, http: true},
 	"presets":         {level: 3, beside: []string{"config", "inspect"}}, // they are files as strict as the configuration
 	"telemetry":       {level: 3, http: true},
+	"service":         {level: 3},
 
 	"proxy":     {level: 4},
 	"admin":     {level: 4, http: true},
@@ -82,6 +85,7 @@ var layers = map[string]layer{
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
+	"internal/logfile":    {level: 2}, // likewise, the log
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
 	"internal/redistest":  {level: 2}, // a Redis of the tests

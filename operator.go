@@ -47,10 +47,12 @@ func (a *app) adminDeps() admin.Deps {
 			return a.alerts.Test(ctx, rule)
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
-		Letters:   a.letters(),
-		Pauses:    func() []pause.Pause { return a.pauses.List(time.Now()) },
-		Resume:    a.resumeShop,
-		CA:        a.caPEM, Intercept: a.interception,
+		Standing:  a.standing, Trend: a.trends(), Problems: a.problems,
+		NewCodes: admin.NewCodes{List: a.newCodes.List, See: a.seeNewCode}, Waits: a.plannedWaits,
+		Letters: a.letters(),
+		Pauses:  func() []pause.Pause { return a.pauses.List(time.Now()) },
+		Resume:  a.resumeShop,
+		CA:      a.caPEM, Intercept: a.interception,
 		Token: func() string { return string(a.config().Admin.Token) },
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}

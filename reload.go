@@ -27,6 +27,7 @@ func (a *app) keepsTo(running config.File, file string) {
 		f.Beside = beside()
 		return f, err
 	}
+	a.file = file
 	a.watcher = config.NewWatcher(running, read, a.apply)
 	a.watcher.Report = a.reported
 }
@@ -88,6 +89,7 @@ func reach(cfg *config.Config) []any {
 func (a *app) reported(err error) {
 	a.metrics.Reload(err == nil, time.Now())
 	a.observer.Reloaded(err)
+	a.overview.reloaded(err)
 	if err != nil {
 		a.log.Error("the changed configuration is not used; the old one stays in force", "error", err.Error())
 		return

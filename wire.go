@@ -24,11 +24,13 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
+	"retryproxy/trend"
 	"retryproxy/upstream"
 )
 
@@ -60,6 +62,7 @@ type app struct {
 
 	cfg      atomic.Pointer[config.Config]
 	watcher  *config.Watcher
+	file     string // of the configuration; empty: the embedded one
 	draining atomic.Bool
 	limits   limits // changed by reloads, and as the fleet's store comes and goes
 	ways     ways   // changed by reloads only, one at a time
@@ -68,6 +71,8 @@ type app struct {
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
+	overview overview       // how all of it stands
+	newCodes *newcode.Board // what no preset knows
 	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
@@ -122,7 +127,8 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	if a.store, err = openStore(hard, cfg, a.log); err != nil {
 		return nil, err
 	}
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, a.metrics.StoreUp}
+	a.overview.started, a.overview.trend = time.Now(), trend.New()
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview, a.metrics.StoreUp}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -130,6 +136,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
 	a.hangups = patience.New()
+	a.newCodes = newcode.New()
 	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
@@ -240,7 +247,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Log: cfg.Log.File, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
@@ -279,18 +286,27 @@ func (a *app) guardName(host string, port uint16, exempt bool) error {
 func (a *app) hooks() proxy.Hooks {
 	m := a.metrics
 	return proxy.Hooks{
-		Attempt: m.Attempt, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
+		Attempt: func(policy string, t *attempt.Attempt) {
+			m.Attempt(policy, t)
+			a.overview.countAttempt(t)
+		},
+		NewCode: func(c *newcode.Answer) {
+			m.NewCode(c.Platform)
+			a.newCodes.Note(c)
+		},
+		Lost: a.overview.loses, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
 		DeadLetter: func(s *attempt.Summary) {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
 			a.givesUp(s)
 			a.hangsUp(s)
 			a.observer.Call(s)
+			a.overview.countCall(s)
 			a.alertStop(s)
 			telemetry.LogCall(a.log, s)
 			a.note(s)

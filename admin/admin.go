@@ -78,6 +78,13 @@ type Deps struct {
 	// each answered. It fails where there is no such rule. May be nil.
 	TestAlerts func(ctx context.Context, rule string) (any, error)
 
+	Standing func() Standing // what the overview shows beside the above
+	Trend    Trend
+	Problems func() Problems // with the configuration
+	NewCodes NewCodes
+	// Waits are the planned delays of a policy, or of a variant as policy/variant.
+	Waits func(policy string) Waits
+
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
@@ -93,6 +100,10 @@ const index = `retryproxy admin
 /metrics                      Prometheus text
 /ca.pem                       the certificate that clients have to trust
 
+/api/v1/overview              what is down, waits, was lost, or needs a person, at a glance
+/api/v1/trend/hosts           calls, successes and attempts per minute and host, and what waited; ?minutes= up to 60
+/api/v1/trend/shops           calls and failures per minute and shop; ?minutes=
+/api/v1/newcodes              answers whose code no preset knows; DELETE ?platform=&code=&by= takes one off the list
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
@@ -101,6 +112,7 @@ const index = `retryproxy admin
 /api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
 /api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
 /api/v1/deadletters/{id}/drop      POST {"by","note"}
+/api/v1/deadletters/hours     how many were made in each hour, by reason; ?hours= up to 720
 /api/v1/deadletters/summary   how many by reason, host, …; conditions as above
 /api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
 /api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
@@ -115,6 +127,7 @@ const index = `retryproxy admin
 /api/v1/patience              after how long clients hang up, by task type
 /api/v1/config                configuration in force; ?format=yaml
 /api/v1/config/reload         POST
+/api/v1/config/problems       warnings about it, and what the last reload came to
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
@@ -157,6 +170,11 @@ func Health(d Deps) http.Handler {
 // api are the routes that need the token.
 func (s *server) api(r chi.Router) {
 	r.Use(s.checkToken)
+	r.Get("/overview", s.showOverview)
+	r.Get("/trend/hosts", s.trendOfHosts)
+	r.Get("/trend/shops", s.trendOfShops)
+	r.Get("/newcodes", s.showNewCodes)
+	r.Delete("/newcodes", s.seeNewCode)
 	r.Get("/calls", s.listCalls)
 	r.Get("/calls/{id}", s.showCall)
 	r.Route("/deadletters", s.letters)
@@ -168,6 +186,7 @@ func (s *server) api(r chi.Router) {
 	r.Post("/report/reset", s.resetReport)
 	r.Get("/patience", s.showPatience)
 	r.Get("/config", s.showConfig)
+	r.Get("/config/problems", s.showProblems)
 	r.Post("/config/reload", s.reloadConfig)
 	r.Get("/retries", s.showRetries)
 	r.Put("/retries", s.setRetries)

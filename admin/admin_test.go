@@ -24,9 +24,11 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/policy"
+	"retryproxy/trend"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -134,7 +136,7 @@ func (f *fake) deps() Deps {
 			return []patience.View{{Kind: "order_ship", Calls: 40, Left: 10, Waited: 12, WaitedLeft: 9, Deadline: 5 * time.Minute, P50: 30 * time.Second, P90: 41 * time.Second}}
 		},
 		Config: func() []byte {
-			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true}\n")
+			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true, variants: [{name: slow, weight: 1, max_retries: 1}]}\n")
 		},
 		Reload:     func() error { return f.reload },
 		Retries:    func() Switch { return f.sw },
@@ -145,6 +147,29 @@ func (f *fake) deps() Deps {
 				return nil, errors.New("not a target")
 			}
 			return map[string]string{"policy": "default"}, nil
+		},
+		Standing: sampleStanding,
+		Trend: Trend{
+			Hosts: func(minutes int) trend.Hosts { return sampleTrend().Hosts(minutes, began) },
+			Shops: func(minutes int) trend.Shops { return sampleTrend().Shops(minutes, began) },
+		},
+		Problems: func() Problems {
+			return Problems{"/etc/retryproxy.yaml", []string{"timezone: Local is UTC here"}, &Reloaded{began, false, "line 3: field capp not found"}}
+		},
+		NewCodes: NewCodes{
+			List: func() []newcode.Code {
+				return []newcode.Code{{Platform: "pdd", Operation: "order.get", Code: "10019", Sub: "x", Message: "said", Host: "h:443", Shop: "s1", CallID: "aa", First: began, Last: began.Add(time.Second), Count: 2}}
+			},
+			See: func(platform, code, by string) int {
+				f.resets = append(f.resets, platform+"|"+code+"|"+by)
+				return map[string]int{"10019": 1}[code]
+			},
+		},
+		Waits: func(policy string) Waits {
+			if policy == "default/slow" {
+				return Waits{[]time.Duration{time.Minute}, 75 * time.Second}
+			}
+			return Waits{[]time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, 67 * time.Second}
 		},
 		Metrics: registry,
 		Ready:   func() (bool, string) { return f.notYet == "", f.notYet },
@@ -196,6 +221,10 @@ func TestJSONShapes(t *testing.T) {
 		{"retries", "PUT", "/api/v1/retries", `{"default":"on","scopes":[{"match":{"host":"a.test","hour_range":["2-6"]},"value":"off","until":"2099-12-01T02:00:00+08:00"}]}`},
 		{"shops", "GET", "/api/v1/shops", ""},
 		{"explain", "POST", "/api/v1/explain", `{"url":"http://a.test/"}`},
+		{"trend_hosts", "GET", "/api/v1/trend/hosts?minutes=2", ""},
+		{"trend_shops", "GET", "/api/v1/trend/shops?minutes=2", ""},
+		{"newcodes", "GET", "/api/v1/newcodes", ""},
+		{"problems", "GET", "/api/v1/config/problems", ""},
 		{"reload", "POST", "/api/v1/config/reload", ""},
 		{"index", "GET", "/", ""},
 	}

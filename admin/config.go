@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -16,7 +17,7 @@ func (s *server) showConfig(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(s.Config())
 		return
 	}
-	show(w, s.configJSON(""))
+	show(w, toJSON(s.configNode()))
 }
 
 func wantsYAML(r *http.Request) bool {
@@ -25,22 +26,26 @@ func wantsYAML(r *http.Request) bool {
 
 // showPolicies shows the policies with everything they left out filled in.
 func (s *server) showPolicies(w http.ResponseWriter, _ *http.Request) {
-	show(w, s.configJSON("retry_policies"))
+	show(w, s.policiesJSON())
 }
 
-// configJSON is the configuration, or one of its keys, as JSON in the same order.
-func (s *server) configJSON(key string) json.RawMessage {
+// configNode is the configuration in force.
+func (s *server) configNode() *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(s.Config(), &doc); err != nil || len(doc.Content) == 0 {
 		panic("bug: the effective configuration is no YAML")
 	}
-	n := doc.Content[0]
-	for i := 0; key != "" && i+1 < len(n.Content); i += 2 {
+	return doc.Content[0]
+}
+
+// valueOf is what a key of an object has; nil: there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return toJSON(n.Content[i+1])
+			return n.Content[i+1]
 		}
 	}
-	return toJSON(n)
+	return nil
 }
 
 // toJSON writes YAML as JSON; keys keep the order that the file explains them in.
@@ -93,3 +98,19 @@ func (s *server) reloadConfig(w http.ResponseWriter, _ *http.Request) {
 		Reloaded bool `json:"reloaded"`
 	}{true})
 }
+
+// Problems are what is wrong with the configuration, or was with a newer one.
+type Problems struct {
+	File     string    `json:"file"`        // empty: the embedded one
+	Warnings []string  `json:"warnings"`    // about the one in force
+	Reload   *Reloaded `json:"last_reload"` // null: there was none
+}
+
+// Reloaded is what a reload came to.
+type Reloaded struct {
+	At    time.Time `json:"at"`
+	OK    bool      `json:"ok"`
+	Error string    `json:"error"` // what is wrong with the file; empty: it is in force
+}
+
+func (s *server) showProblems(w http.ResponseWriter, _ *http.Request) { show(w, s.Problems()) }

@@ -42,6 +42,7 @@ type Letters struct {
 func (s *server) letters(r chi.Router) {
 	r.Get("/", s.listLetters)
 	r.Get("/summary", s.countLetters)
+	r.Get("/hours", s.hourLetters)
 	r.Get("/export", s.exportLetters)
 	r.Post("/requeue", s.requeueLetters)
 	r.Post("/drop", s.dropLetters)

@@ -281,8 +281,11 @@ type Admin struct {
 
 // Log says what is logged and how.
 type Log struct {
-	Level  string `key:"level"`  // debug, info, warn, error
-	Format string `key:"format"` // auto, text, json
+	Level   string `key:"level"`    // debug, info, warn, error
+	Format  string `key:"format"`   // auto, text, json
+	File    string `key:"file"`     // empty: standard error
+	MaxSize Size   `key:"max_size"` // of the file, then a new one begins
+	Keep    int    `key:"keep"`     // full files that stay
 }
 
 // Defaults is what a route has that says nothing.

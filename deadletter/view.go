@@ -102,7 +102,7 @@ const mostShown = 64 << 10
 // NewView is a record as it is shown.
 func NewView(rec *idempotency.Record) View {
 	v := View{
-		ID: rec.Receipt, State: rec.State.String(), Since: since(rec), Reason: rec.Reason, Executed: rec.Executed.String(),
+		ID: rec.Receipt, State: rec.State.String(), Since: Since(rec), Reason: rec.Reason, Executed: rec.Executed.String(),
 		Labels: rec.Labels, Policy: rec.Policy, Tenant: rec.Tenant, Keyless: rec.Keyless, Honoured: rec.Honoured,
 		Method: rec.Method, Host: rec.Host, Path: rec.Path, NextAt: date(rec.NextAt), Expires: date(rec.Expires),
 		Made: rec.Attempts, Attempts: rec.History.FullViews(), Runs: make([]RunView, len(rec.Runs)), Notes: make([]NoteView, len(rec.Notes)),
@@ -142,8 +142,8 @@ func (v *View) Whole(rec *idempotency.Record, request *idempotency.Request, reve
 	}
 }
 
-// since is when the record came to be what it is.
-func since(rec *idempotency.Record) time.Time {
+// Since is when the record came to be what it is.
+func Since(rec *idempotency.Record) time.Time {
 	n := len(rec.Runs)
 	switch {
 	case n > 0 && rec.State.Letter() && !rec.Runs[n-1].Ended.IsZero():

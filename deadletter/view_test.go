@@ -112,8 +112,8 @@ func TestSince(t *testing.T) {
 		idempotency.StateRunning: noon.Add(time.Hour), idempotency.StateDone: rec.Updated,
 	} {
 		rec.State = state
-		if got := since(rec); !got.Equal(want) {
-			t.Errorf("since(%s) = %v, want %v", state, got, want)
+		if got := Since(rec); !got.Equal(want) {
+			t.Errorf("Since(%s) = %v, want %v", state, got, want)
 		}
 	}
 }

@@ -96,10 +96,16 @@ func (p *Proxy) Calls() []*attempt.Summary {
 
 // Waiting counts the waiting calls by cause, the parked ones included.
 func (p *Proxy) Waiting() map[string]int {
-	out := p.Limiter.Waiting(time.Now())
+	out := p.Line()
 	if n := p.Store.Stats().ByState[idempotency.StateParked]; n > 0 {
 		out["parked"] = n
 	}
+	return out
+}
+
+// Line is Waiting without the parked ones: the store is not asked.
+func (p *Proxy) Line() map[string]int {
+	out := p.Limiter.Waiting(time.Now())
 	if n := p.calls.following.Load(); n > 0 {
 		out[causeKey] = int(n)
 	}

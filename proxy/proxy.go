@@ -21,6 +21,7 @@ import (
 	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/pause"
 	"retryproxy/report"
 	"retryproxy/upstream"
@@ -73,6 +74,7 @@ type Hooks struct {
 	Ignored     func(field string)
 	Key         func(result string)
 	DeadLetter  func(s *attempt.Summary) // the call was given up; as Call gets it
+	Lost        func(letters int)        // dead letters that nobody settled are gone, or could not be kept
 	Tunnel      func(host string)
 	Suspect     func(host string)
 	Breaker     func(e *breaker.Event)        // of a shop or an exit
@@ -80,8 +82,8 @@ type Hooks struct {
 	PassThrough func(host string)             // a client refuses our CA: its tunnels there stay closed
 	Failover    func(policy, from, to string) // an order goes to another supplier: names of presets
 	Query       func(preset, answer string)
-	NewCode     func(preset string) // an answer that its preset does not know
-	KeyOnly     func(host string)   // a repeat whose only basis is the key
+	NewCode     func(a *newcode.Answer) // one that its preset does not know
+	KeyOnly     func(host string)       // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

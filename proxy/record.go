@@ -494,6 +494,7 @@ func (x *exchange) bury(last *idempotency.Answer) {
 	}
 	if err != nil {
 		x.p.Log.Error("a call that was given up could not be kept as a dead letter", "call_id", x.id, "error", err)
+		x.p.lost(1)
 		return
 	}
 	x.rec.Receipt = x.id

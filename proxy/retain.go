@@ -108,12 +108,20 @@ func (p *Proxy) retire(ctx context.Context, n int, keep deadletter.Keep) error {
 		return nil
 	})
 	if gone > 0 {
+		p.lost(gone)
 		p.Log.Warn("the oldest dead letters were removed: there were more than dead_letters.max", "letters", gone, "max", keep.Max)
 	}
 	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err
+}
+
+// lost tells that letters went without anybody having decided it.
+func (p *Proxy) lost(letters int) {
+	if h := p.Hooks.Lost; h != nil {
+		h(letters)
+	}
 }
 
 // GoingLetters says how many dead letters will be removed within a time, and when

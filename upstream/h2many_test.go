@@ -301,11 +301,15 @@ func TestH2GoawayFirst(t *testing.T) {
 		})
 		r := c.Send(t.Context(), attempt(target, "POST", "/", text("b")))
 		synctest.Wait()
-		want := classify.PhaseReady
+		want, fault := classify.PhaseReady, classify.FaultGoaway
 		if log.count() == 1 {
-			want = classify.PhaseSent
+			// A stream that begins while the GOAWAY is being read may hear of the end of the
+			// connection first.
+			if want = classify.PhaseSent; r.Outcome.Fault == classify.FaultReset {
+				fault = classify.FaultReset
+			}
 		}
-		check(t, r, want, classify.FaultGoaway)
+		check(t, r, want, fault)
 		if (r.Sent > 0) != (log.count() == 1) {
 			t.Errorf("Sent = %d with %d HEADERS on the wire", r.Sent, log.count())
 		}
