@@ -156,10 +156,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	if a.limits.cfg = cfg.Limiter(); a.store.fleet != nil {
-		a.store.fleet.OnHealth(func(up bool) {
-			a.metrics.StoreUp(up)
-			a.alone(up)
-		})
+		a.store.fleet.OnHealth(a.alone)
 	}
 	a.front.Handler = a.proxy.Serve
 	a.front.Configure(clientLimits(cfg))
