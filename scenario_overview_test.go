@@ -268,3 +268,75 @@ func TestLetterHoursAndHealed(t *testing.T) {
 		}
 	})
 }
+
+// What an answer means is judged by the rules in force, as the command does by a file.
+func TestVerdictOfAnAnswer(t *testing.T) {
+	type verdict struct {
+		Preset, Policy, Operation, Call, Code, Is, Rule, Class, Reason, Next string
+		Status                                                               int
+	}
+	bubble(t, func(r *rig) {
+		for _, tt := range []struct {
+			body string
+			want verdict
+		}{
+			{`{"platform":"mine","operation":"order","body":"{\"code\":20}"}`, verdict{"mine", "default", "order", "a write", "20", "risk_control", "risk", "permanent", "risk_control", "risk_control: the shop is stopped there until a person resumes it", 200}},
+			{`{"platform":"mine","operation":"order","body":"{\"code\":77}"}`, verdict{"mine", "default", "order", "a write", "77", "new_code", "", "unknown", "new_code", "manual_review: not repeated, or asked about where the policy has a query", 200}},
+			{`{"platform":"mine","operation":"get","method":"GET","status":503}`, verdict{"mine", "default", "get", "a read", "", "nothing: the status decides", "", "transient", "status_503", "retried", 503}},
+		} {
+			var got verdict
+			if a := r.admin("POST", "/api/v1/verdict", tt.body, &got); a.Status != 200 || got != tt.want {
+				t.Errorf("%s = %d %+v, want %+v", tt.body, a.Status, got, tt.want)
+			}
+		}
+		if a := r.admin("POST", "/api/v1/verdict", `{"platform":"nobody"}`, nil); a.Status != 400 {
+			t.Errorf("an unknown platform = %d, want 400", a.Status)
+		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Who calls how, and the line that mends it.
+func TestCoverageOfClients(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", answer(200, "ok"))
+		for range 3 {
+			r.get("http://u1.test/x", "X-Shop-Id: s1", "User-Agent: bot/1")
+		}
+		r.upstream("u3.test:80", silent)
+		r.leaves("http://u3.test/", 100*time.Millisecond)
+		r.tunnelEnd("u2.test:443", silentEnd)
+		c, _, _ := r.connect("u2.test:443")
+		c.Close()
+		r.ended()
+		var v struct {
+			Clients []struct {
+				Client   string
+				Agents   []string `json:"user_agents"`
+				Modes    map[string]int
+				Calls    int
+				Opaque   float64 `json:"opaque_share"`
+				NoShop   float64 `json:"no_shop_share"`
+				NoTask   float64 `json:"no_task_share"`
+				Patience int     `json:"patience_p50_ms"`
+				Advice   []struct {
+					ID, Finding string
+					Fix         []struct{ Into, Line string }
+				}
+			}
+		}
+		r.admin("GET", "/api/v1/coverage", "", &v)
+		if len(v.Clients) != 1 {
+			t.Fatalf("clients = %+v, want one", v.Clients)
+		}
+		k := v.Clients[0]
+		if k.Client == "" || len(k.Agents) != 1 || k.Agents[0] != "bot/1" || k.Modes["forward"] != 4 || k.Modes["opaque"] != 1 || k.Calls != 5 || k.Opaque != 0.2 || k.NoShop != 0.25 || k.NoTask != 1 {
+			t.Errorf("client = %+v", k)
+		}
+		if k.Patience < 90 || k.Patience > 110 {
+			t.Errorf("patience = %d ms, want about 100", k.Patience)
+		}
+		if len(k.Advice) != 1 || k.Advice[0].ID != "traffic.tunnels" || len(k.Advice[0].Fix) == 0 {
+			t.Errorf("advice = %+v, want one about the tunnel", k.Advice)
+		}
+	})
+}

@@ -106,7 +106,7 @@ func mayRun(cfg *config.Config) error {
 		faults = append(faults, cfg.Fault(path, access.CheckListeners([]string{addr}, clientsConfig(cfg))))
 	}
 	return errors.Join(append(faults,
-		cfg.Fault("listen.admin", access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token))),
+		cfg.Fault("listen.admin", access.CheckAdmin(cfg.Listen.Admin, len(cfg.Admin.Accounts()))),
 		takesFiles(cfg.Body.Dir),
 		cfg.Fault("log.file", hasFolder(cfg.Log.File)),
 		cfg.Fault("intercept.ca_cert", holdsCA(cfg)),

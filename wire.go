@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"retryproxy/admin"
 	"retryproxy/alert"
 	"retryproxy/attempt"
+	"retryproxy/audit"
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
@@ -68,6 +70,7 @@ type app struct {
 	ways     ways   // changed by reloads only, one at a time
 
 	metrics  *telemetry.Metrics
+	audit    *audit.Log
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
@@ -124,11 +127,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
-	if a.store, err = openStore(hard, cfg, a.log); err != nil {
+	if err = a.openStore(hard, cfg); err != nil {
 		return nil, err
 	}
-	a.overview.started, a.overview.trend = time.Now(), trend.New()
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview, a.metrics.StoreUp}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -165,6 +166,19 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	return a, a.setSwitch(cfg)
 }
 
+// openStore opens what is kept: calls, and what operators do.
+func (a *app) openStore(ctx context.Context, cfg *config.Config) (err error) {
+	if a.store, err = openStore(ctx, cfg, a.log); err != nil {
+		return err
+	}
+	if a.audit, err = openAudit(cfg, a.log); err != nil {
+		return errors.Join(err, a.store.Close())
+	}
+	a.overview.started, a.overview.trend = time.Now(), trend.New()
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview, a.metrics.StoreUp}
+	return nil
+}
+
 // open listens on every address of the configuration, or on none.
 func (a *app) open() (err error) {
 	defer func() {
@@ -183,7 +197,7 @@ func (a *app) open() (err error) {
 		a.proxies = append(a.proxies, proxyListener{l, &inbound.Listener{Addr: l.Addr().String(), Labels: labels}})
 	}
 	for addr, handler := range map[string]http.Handler{
-		cfg.Listen.Admin: admin.New(a.adminDeps()), cfg.Listen.Health: admin.Health(a.adminDeps()),
+		cfg.Listen.Admin: a.adminSide(), cfg.Listen.Health: admin.Health(a.adminDeps()),
 	} {
 		if addr == "" {
 			continue
@@ -344,4 +358,5 @@ func (a *app) close() {
 	a.up.Close()
 	a.flushHistory()
 	_ = a.store.Close()
+	_ = a.audit.Close()
 }

@@ -78,6 +78,7 @@ type fake struct {
 	sw      Switch
 	resets  []string
 	asked   Question
+	answer  Answer
 	query   journal.Query   // of the last Find
 	history journal.Journal // nil: there is none
 	reload  error
@@ -165,6 +166,14 @@ func (f *fake) deps() Deps {
 				return map[string]int{"10019": 1}[code]
 			},
 		},
+		Verdict: func(a Answer) (any, error) {
+			f.answer = a
+			if a.Platform == "nobody" {
+				return nil, errors.New("platform: there is no preset \"nobody\"")
+			}
+			return map[string]string{"rule": "busy"}, nil
+		},
+		Coverage: func() any { return map[string][]string{"clients": {}} },
 		Waits: func(policy string) Waits {
 			if policy == "default/slow" {
 				return Waits{[]time.Duration{time.Minute}, 75 * time.Second}
@@ -293,7 +302,7 @@ func TestCallsAreFiltered(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	d := newFake().deps()
-	d.Token = func() string { return "s3cret" }
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "s3cret"}} }
 	tests := []struct {
 		name, path, authorization string
 		want                      int

@@ -61,7 +61,9 @@ func TestLetterHours(t *testing.T) {
 			t.Errorf("%s = %d %s, want 400 and %s", path, status, body, want)
 		}
 	}
-	d.Letters.Each = func(context.Context, deadletter.Filter, func(*idempotency.Record) error) error { return deadletter.ErrNotKept }
+	d.Letters.Each = func(context.Context, deadletter.Filter, func(*idempotency.Record) error) error {
+		return deadletter.ErrNotKept
+	}
 	if status, _, body := exchange(t, New(d), "GET", "/api/v1/deadletters/hours", ""); status != 409 || !strings.Contains(body, "not_kept") {
 		t.Errorf("without a durable store = %d %s, want 409 not_kept", status, body)
 	}

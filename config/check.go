@@ -84,6 +84,7 @@ func (c *Config) check() []Problem {
 	k.deadLetters(&c.DeadLetters)
 	between(k, "history.calls", c.History.Calls, 1, most)
 	k.alerts(c)
+	k.admin(&c.Admin)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
 	k.log(&c.Log)
 	return k.problems

@@ -276,7 +276,23 @@ type DeadLetters struct {
 
 // Admin guards the admin listener.
 type Admin struct {
+	Token  Secret       `key:"token"` // shorthand for one admin of that name
+	Tokens []AdminToken `key:"tokens"`
+}
+
+// AdminToken lets somebody in. Its name signs what is done with it.
+type AdminToken struct {
+	Name  string `key:"name"`
+	Role  string `key:"role"` // viewer, operator, admin
 	Token Secret `key:"token"`
+}
+
+// Accounts are all tokens, the shorthand among them.
+func (a *Admin) Accounts() []AdminToken {
+	if a.Token == "" {
+		return a.Tokens
+	}
+	return append([]AdminToken{{Name: "admin", Role: "admin", Token: a.Token}}, a.Tokens...)
 }
 
 // Log says what is logged and how.
