@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"retryproxy/config"
+	"retryproxy/intercept"
 	"retryproxy/service"
 )
 
@@ -136,5 +137,48 @@ func TestInstallScriptCommands(t *testing.T) {
 		if strings.Contains(problems.String(), "flag") {
 			t.Errorf("%s %q: %s", m[1], args, problems.String())
 		}
+	}
+}
+
+// documentedCommand is a command in the code of a page.
+var documentedCommand = regexp.MustCompile("(?m)(?:^ {4}|`|&& )(?:\\S*=\\S+ |sudo )*(?:\\./)?/?retryproxy(?:-new)? ([^`#|>&\n]+)")
+
+// quotedText is one argument in a shell.
+var quotedText = regexp.MustCompile(`"[^"]*"`)
+
+// TestDocumentedCommands: those of the pages for operators are ours, with flags that they have.
+func TestDocumentedCommands(t *testing.T) {
+	found := 0
+	for _, page := range []string{"operations.md", "operations.zh-CN.md", "sizing.md", "security.md", "upgrade.md", "alert-runbook.md", "../deploy/README.md", "../deploy/prometheus/rules.yaml"} {
+		text, err := os.ReadFile("../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range documentedCommand.FindAllStringSubmatch(string(text), -1) {
+			args := strings.Fields(quotedText.ReplaceAllString(m[1], "text"))
+			if args[0] == "…" || strings.HasPrefix(args[0], "*.") {
+				continue
+			}
+			found++
+			c, rest := match(args)
+			if c == nil {
+				t.Errorf("%s: %q is no command", page, m[1])
+				continue
+			}
+			if c.name == "serve" || c.name == "store new-key" || c.name == "simulate" {
+				continue // they would do it
+			}
+			nobody := func(e *Env) {
+				e.Getenv = func(string) string { return "127.0.0.1:1" }
+				e.CA = func(string, string) (intercept.Files, error) { return intercept.Files{}, os.ErrNotExist }
+			}
+			_, _, said := typed(t, nobody, append(strings.Fields(c.name), rest...)...)
+			if strings.Contains(said, "flag provided") || strings.Contains(said, "needs an argument") || strings.Contains(said, ": want ") {
+				t.Errorf("%s: %q: %s", page, m[1], said)
+			}
+		}
+	}
+	if found < 60 {
+		t.Errorf("%d commands are documented, want at least 60", found)
 	}
 }
