@@ -309,8 +309,13 @@ func TestSession(t *testing.T) {
 			t.Errorf("after a promotion: %d, want 200", got)
 		}
 		for _, from := range [][3]string{
-			{"Sec-Fetch-Site", "cross-site", "403 401"}, {"Sec-Fetch-Site", "same-site", "403 401"}, {"Origin", "http://127.0.0.1:8080", "403 401"},
-			{"Origin", "null", "403 401"}, {"Sec-Fetch-Site", "same-origin", "200 200"}, {"Sec-Fetch-Site", "none", "200 200"}, {"Origin", "http://127.0.0.1:9090", "200 200"},
+			{"Sec-Fetch-Site", "cross-site", "403 401"},
+			{"Sec-Fetch-Site", "same-site", "403 401"},
+			{"Origin", "http://127.0.0.1:8080", "403 401"},
+			{"Origin", "null", "403 401"},
+			{"Sec-Fetch-Site", "same-origin", "200 200"},
+			{"Sec-Fetch-Site", "none", "200 200"},
+			{"Origin", "http://127.0.0.1:9090", "200 200"},
 		} {
 			post, _, _ := direct(h, "POST", "/api/v1/breakers/a.test:80/reset", "", "Cookie", value, from[0], from[1])
 			get, _, _ := direct(h, "GET", "/api/v1/calls", "", "Cookie", value, from[0], from[1])
