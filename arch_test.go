@@ -61,6 +61,7 @@ var layers = map[string]layer{
 	"alert":           {level: 3, http: true},
 	"presets":         {level: 3, beside: []string{"config", "inspect"}}, // they are files as strict as the configuration
 	"telemetry":       {level: 3, http: true},
+	"tracing":         {level: 3, http: true},
 
 	"proxy":     {level: 4},
 	"admin":     {level: 4, http: true},

@@ -70,7 +70,7 @@ type Summary struct {
 	KeyHash  string // first 16 hex digits of SHA-256 of the key; empty: keyless
 	Record   RecordID
 	ClientID string // the client's X-Request-Id
-	Trace    string // the client's traceparent
+	Trace    string // the client's traceparent; where it sent none, that of our span
 
 	// Origin is what made the call go on, or go again, without its client; empty: a
 	// client asked, and is answered. See the constants.
@@ -129,8 +129,10 @@ func (RecordID) GoString() string { return "<record>" }
 // MarshalText hides the key, from JSON and logs.
 func (RecordID) MarshalText() ([]byte, error) { return []byte("<record>"), nil }
 
-// Wait is one finished wait of a call.
+// Wait is one finished wait of a call. Histories keep neither Began nor Planned.
 type Wait struct {
-	Cause string
-	For   time.Duration
+	Cause   string
+	For     time.Duration
+	Began   time.Time
+	Planned time.Duration // 0: nobody knew how long it would be
 }

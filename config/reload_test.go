@@ -25,6 +25,7 @@ func TestCheckReload(t *testing.T) {
 		{"h2c", "drain: 1s\nlisten: {h2c: true}", ""},
 		{"egress and interception", "egress: [{name: a, proxy: direct}]\nshops: {s1: {egress: a}}\negress_default: deny\nintercept: {hosts: [a.test], ca_cert: /c, ca_key: /k}", ""},
 		{"listeners", "listeners: [{addr: '127.0.0.1:82'}]", "test.yaml:1: listeners: cannot change while running; restart to apply it"},
+		{"tracing", "tracing: {sample: 0.5}", "test.yaml:1: tracing.sample: cannot change while running; restart to apply it"},
 	} {
 		err := running.CheckReload(parse(t, c.text))
 		got := ""

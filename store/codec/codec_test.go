@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because", Supplier: idempotency.Supplier{Name: "b", OrderNo: "A1-r2"}}}
+	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because", Supplier: idempotency.Supplier{Name: "b", OrderNo: "A1-r2"}, Trace: "00-1-2-01"}}
 	notes   = []idempotency.Note{{At: start, By: "me", Did: "executed", Text: "\xff"}}
 	history = attempt.History{{
 		N: 7, Count: 8, Started: start, Duration: 10, Host: "u1.test:443", Status: 503, Detail: `"é"`,
