@@ -62,6 +62,8 @@ var layers = map[string]layer{
 	"presets":         {level: 3, beside: []string{"config", "inspect"}}, // they are files as strict as the configuration
 	"telemetry":       {level: 3, http: true},
 	"tracing":         {level: 3, http: true},
+	"audit":           {level: 3},
+	"service":         {level: 3},
 
 	"proxy":     {level: 4},
 	"admin":     {level: 4, http: true},
@@ -85,6 +87,7 @@ var layers = map[string]layer{
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges
+	"internal/logfile":    {level: 2}, // likewise, the log
 	"internal/memnet":     {level: 2}, // the network of the tests
 	"internal/egresstest": {level: 2}, // an egress proxy of the tests
 	"internal/redistest":  {level: 2}, // a Redis of the tests

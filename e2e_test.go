@@ -281,7 +281,9 @@ func TestE2EExitCodes(t *testing.T) {
 	os.WriteFile(bad, []byte("listne: {}\nretry_policies: [{name: a, base_delay: 0}]\n"), 0o600)
 	open, noDir := filepath.Join(t.TempDir(), "open.yaml"), filepath.Join(t.TempDir(), "nodir.yaml")
 	os.WriteFile(open, []byte("listen: {proxy: 0.0.0.0:0, admin: 0.0.0.0:0}\n"), 0o600)
-	os.WriteFile(noDir, []byte("body: {dir: /does/not/exist}\n"), 0o600)
+	os.WriteFile(noDir, []byte("body: {dir: /does/not/exist}\nlog: {file: /nor/does/this.log}\n"), 0o600)
+	isDir := filepath.Join(t.TempDir(), "isdir.yaml")
+	os.WriteFile(isDir, []byte("log:\n  file: "+t.TempDir()+"\n"), 0o600)
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -296,7 +298,8 @@ func TestE2EExitCodes(t *testing.T) {
 		{"a bad -route", []string{"-route", "/a=what"}, 2, []string{"-route /a=what: want a URL"}},
 		{"a bad -upgrade", []string{"-upgrade", "a b"}, 2, []string{"-upgrade a b: "}},
 		{"check beyond loopback", []string{"check", "-config", open}, 2, []string{"clients.allow", "admin.token"}},
-		{"check without a folder", []string{"check", "-config", noDir}, 2, []string{"body.dir", "/does/not/exist"}},
+		{"check without a folder", []string{"check", "-config", noDir}, 2, []string{"body.dir", "/does/not/exist", "nodir.yaml:2: log.file: stat /nor/does"}},
+		{"a log file that is a folder", []string{"serve", "-config", isDir}, 1, []string{"isdir.yaml:2: log.file: open "}},
 		{"serve without a folder", []string{"serve", "-config", noDir}, 2, []string{"body.dir", "/does/not/exist"}},
 		{"version", []string{"version"}, 0, []string{"retryproxy"}},
 		{"help", []string{"help"}, 0, []string{"serve", "demo", "explain"}},
@@ -321,6 +324,35 @@ func TestE2EExitCodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestE2ELogFile: all lines are in the file, from the first to the last, and a
+// restart goes on with it.
+func TestE2ELogFile(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "retryproxy.log")
+	port := freePort(t)
+	config := fmt.Sprintf(e2eConfig+"log: {file: %q}\n", port, 1, "1ms", log)
+	for n := 1; n <= 2; n++ {
+		up, _ := failing(t, 1)
+		p := runBinary(t, filepath.Join(dir, "c.yaml"), port, config)
+		if _, err := p.client().Get(up.URL); err != nil {
+			t.Fatal(err)
+		}
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		if code := p.exit(); code != 0 || p.stderr.String() != "" {
+			t.Errorf("exit code = %d, and stderr has %q, want 0 and nothing", code, p.stderr)
+		}
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"msg":"call"`, `"msg":"shutting down"`} {
+			if got := strings.Count(string(text), want); got != n {
+				t.Errorf("after %d runs %s is there %d times: %s", n, want, got, text)
+			}
+		}
 	}
 }
 

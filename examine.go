@@ -50,3 +50,11 @@ func loopOr(err error) error {
 	}
 	return err
 }
+
+// coverage is what the running proxy says about its clients.
+func (a *app) coverage() any {
+	cfg := a.config()
+	return a.observer.Coverage(&doctor.Setup{
+		Proxy: a.proxies[0].Addr().String(), Intercept: cfg.Intercept.Hosts, Upgrade: cfg.UpgradeToHTTPS,
+	}, a.listensFor(cfg.Listen.Admin))
+}

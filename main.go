@@ -58,11 +58,15 @@ func run(ctx context.Context, args []string, env environment) int {
 	return cli.Run(args, cli.Env{
 		Life: ctx, Stdin: env.stdin, Stdout: env.stdout, Stderr: env.stderr, Getenv: env.getenv,
 		Version: version, Defaults: defaultConfig, Scenarios: scenarios,
-		Check:   mayRun,
-		Doctor:  examine,
-		Reseal:  reseal,
-		CA:      func(file, data string) (intercept.Files, error) { return filesOf(file, data, env) },
-		Serve:   func(args []string) int { return serve(ctx, args, env) },
+		Check:  mayRun,
+		Doctor: examine,
+		Reseal: reseal,
+		CA:     func(file, data string) (intercept.Files, error) { return filesOf(file, data, env) },
+		Serve: func(e cli.Env, args []string) int {
+			in := env
+			in.stdout, in.stderr = e.Stdout, e.Stderr
+			return serve(e.Life, args, in)
+		},
 		Demo:    func(args []string) int { return runDemo(ctx, args, env) },
 		Explain: func(c *config.Config, q cli.Question) (any, error) { return explainOffline(c, q) },
 	})

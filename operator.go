@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +14,15 @@ import (
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
+	"retryproxy/dashboard"
+	"retryproxy/document"
 	"retryproxy/egress"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
 	"retryproxy/pause"
+	"retryproxy/policy"
+	"retryproxy/presets"
 	"retryproxy/proxy"
 )
 
@@ -35,8 +40,9 @@ func (a *app) adminDeps() admin.Deps {
 		Config:    func() []byte { return a.config().Marshal() },
 		Reload:    a.reloadNow,
 		Retries:   a.shownSwitch, SetRetries: a.orderSwitch,
-		Explain: a.explain, Metrics: a.metrics.Gatherer(), Ready: a.ready,
+		Explain: a.explain, Verdict: a.verdict, Metrics: a.metrics.Gatherer(), Ready: a.ready,
 		Observed: func() any { return a.observer.View() },
+		Coverage: a.coverage,
 		Report: func(policy string) (any, bool) {
 			return a.report.View(policy, time.Now())
 		},
@@ -48,13 +54,38 @@ func (a *app) adminDeps() admin.Deps {
 		},
 		ResetPins: func(client, host string) int { return a.pins.Forget(client, host, time.Now()) },
 		Standing:  a.standing, Trend: a.trends(), Problems: a.problems,
+		NewCodes: admin.NewCodes{List: a.newCodes.List, See: a.seeNewCode}, Waits: a.plannedWaits,
 		Letters: a.letters(),
 		Pauses:  func() []pause.Pause { return a.pauses.List(time.Now()) },
 		Resume:  a.resumeShop,
 		CA:      a.caPEM, Intercept: a.interception,
-		Token: func() string { return string(a.config().Admin.Token) },
+		Accounts: a.accounts, Audit: a.audit,
 		Hosts: func(authority string) bool { return a.proxy.Settings().Clients.AllowedHost(authority) },
 	}
+}
+
+// adminSide is what the admin listener answers: the API, and the page that is made of it.
+func (a *app) adminSide() http.Handler {
+	deps := a.adminDeps()
+	var api http.Handler
+	deps.Page = dashboard.New(dashboard.Deps{
+		API:      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(w, r) }),
+		Instance: a.config().Instance, Log: a.log,
+		Zone: func() *time.Location { return a.config().Location() },
+	})
+	api = admin.New(deps)
+	return api
+}
+
+// accounts are those who may use the admin side, by the configuration in force.
+func (a *app) accounts() []admin.Account {
+	list := a.config().Admin.Accounts()
+	out := make([]admin.Account, 0, len(list))
+	for _, t := range list {
+		role, _ := admin.ParseRole(t.Role) // checked by config
+		out = append(out, admin.Account{Name: t.Name, Role: role, Token: string(t.Token)})
+	}
+	return out
 }
 
 // find finds calls among those in progress, the latest ones, and the history.
@@ -239,6 +270,22 @@ func (a *app) explain(q admin.Question) (any, error) {
 		Method: q.Method, URL: q.URL, Fields: q.Fields, Body: q.Body, Rates: rates(a.config()),
 		Durable: a.store.Durable(), Patience: a.hangups.Of,
 	}, time.Now())
+}
+
+// verdict says what an answer of a platform means by the rules in force.
+func (a *app) verdict(q admin.Answer) (any, error) {
+	s, cfg := a.proxy.Settings(), a.config()
+	p := s.Presets.Named(q.Platform)
+	if p == nil {
+		return nil, fmt.Errorf("platform: there is no preset %q; retryproxy preset ls lists them", q.Platform)
+	}
+	now := time.Now()
+	facts := p.FactsOf(q.Operation, &document.Request{Method: q.Method})
+	pol := s.Policies.Match(&policy.Attrs{
+		Method: q.Method, Operation: q.Operation, Host: q.Host, Shop: q.Shop, ShopTier: s.Shops[q.Shop].Tier, TaskType: q.TaskType,
+	}, now)
+	answer := presets.Response{Status: q.Status, Fields: q.Fields, Head: q.Body, Whole: true}
+	return p.Judge(pol, &facts, q.Method, &answer, int(cfg.Body.InspectMax), now), nil
 }
 
 // explainOffline answers by a configuration that does not run. It opens nothing.

@@ -11,6 +11,7 @@ import (
 	"retryproxy/cli"
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
+	"retryproxy/policy"
 	"retryproxy/trend"
 )
 
@@ -177,7 +178,7 @@ func (a *app) standing() admin.Standing {
 		Instance: cfg.Instance, Version: cli.VersionName(version), Started: o.started,
 		Waiting: a.waiting(f), Letters: f.letters, Doubts: f.doubts, Newest: f.newest,
 		Store:    admin.StoreStanding{Kind: cfg.Store.Kind, Durable: a.store.Durable(), Healthy: true},
-		Warnings: f.warnings, Draining: a.draining.Load(), Last: o.trend.Last(lastMinutes, now),
+		Warnings: f.warnings, Draining: a.draining.Load(), Last: o.trend.Last(lastMinutes, now), NewCodes: a.newCodes.Unseen(),
 	}
 	if fault := o.fault.Load(); fault != nil {
 		s.Store.Healthy, s.Store.Detail = false, fault.detail
@@ -209,4 +210,25 @@ func (a *app) problems() admin.Problems {
 		p.Reload = &r
 	}
 	return p
+}
+
+// seeNewCode notes that a person looked at an answer that no preset knows.
+func (a *app) seeNewCode(platform, code, by string) int {
+	n := a.newCodes.See(platform, code)
+	if n > 0 {
+		a.log.Info("a code that no preset knows was looked at", "preset", platform, "code", code, "by", by)
+	}
+	return n
+}
+
+// plannedWaits are the delays of a policy or variant; none: there is none of that name.
+func (a *app) plannedWaits(name string) admin.Waits {
+	for _, p := range a.proxy.Settings().Policies.Policies() {
+		for _, p := range append([]*policy.Policy{p}, p.Variants...) {
+			if p.Name == name {
+				return admin.Waits{Delays: p.Delays(), Longest: p.Longest()}
+			}
+		}
+	}
+	return admin.Waits{}
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"time"
 
+	"retryproxy/audit"
 	"retryproxy/config"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
@@ -40,6 +42,16 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (recor
 		return recordStore{}, err
 	}
 	return recordStore{Store: s, bound: func(cfg *config.Config, now time.Time) { s.Configure(sqliteConfig(cfg), now) }, history: s}, nil
+}
+
+// openAudit opens the log of what operators do. It lies beside the calls, where they are
+// kept in files.
+func openAudit(cfg *config.Config, log *slog.Logger) (*audit.Log, error) {
+	path := ""
+	if cfg.Store.Kind == "sqlite" {
+		path = filepath.Join(cfg.Store.Path, "audit.jsonl")
+	}
+	return audit.Open(path, log)
 }
 
 func memoryConfig(cfg *config.Config) memory.Config {

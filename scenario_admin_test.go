@@ -145,7 +145,7 @@ func TestAdminAPI(t *testing.T) {
 		for path, wants := range map[string]string{
 			"/livez": "ok", "/healthz": "ok", "/readyz": "ok", "/metrics": "retryproxy_build_info",
 			"/api/v1/limits": `"dimension": "global"`, "/api/v1/policies": `"max_retries":`, "/api/v1/config": `"retry_policies":`,
-			"/api/v1/config?format=yaml": "retry_policies:", "/api/v1/retries": `"default": "on"`, "/api/v1/shops": `"shop": "A"`, "/api/v1/breakers": `"u1.test:80"`, "/": "/api/v1/calls",
+			"/api/v1/config?format=yaml": "retry_policies:", "/api/v1/retries": `"default": "on"`, "/api/v1/shops": `"shop": "A"`, "/api/v1/breakers": `"u1.test:80"`, "/api": "/api/v1/calls", "/person": "<main",
 		} {
 			if got := r.admin("GET", path, "", nil); got.Status != 200 || !strings.Contains(got.Body, wants) {
 				t.Errorf("GET %s = %d %.300s, want %s", path, got.Status, got.Body, wants)

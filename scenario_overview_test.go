@@ -193,3 +193,150 @@ func TestOverviewOfAPausedShop(t *testing.T) {
 		}
 	}, ownPreset(t, stopping)...)
 }
+
+// A code that no preset knows is listed until somebody has looked at it.
+func TestNewCodes(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", saysToken)
+		began := time.Now()
+		r.shopCall("s1", "77")
+		time.Sleep(time.Minute)
+		id := r.shopCall("s2", "77").Header.Get("X-Call-Id")
+		var v struct {
+			Codes []struct {
+				Platform, Operation, Code, Host, Shop string
+				CallID                                string `json:"call_id"`
+				First, Last                           time.Time
+				Count                                 int
+			}
+		}
+		r.admin("GET", "/api/v1/newcodes", "", &v)
+		if len(v.Codes) != 1 {
+			t.Fatalf("codes = %+v, want one", v.Codes)
+		}
+		c := v.Codes[0]
+		if c.Platform != "mine" || c.Operation != "order" || c.Code != "77" || c.Host != "u1.test:80" || c.Shop != "s2" || c.CallID != id || c.Count != 2 ||
+			c.First.Before(began) || c.Last.Sub(c.First) < time.Minute {
+			t.Errorf("code = %+v", c)
+		}
+		if o := r.overview(); o.NewCodes != 1 || o.Level != "warn" {
+			t.Errorf("overview: %+v", o)
+		}
+		if got := r.admin("DELETE", "/api/v1/newcodes?platform=mine&code=77&by=ann", "", &v); got.Status != 200 || len(v.Codes) != 0 {
+			t.Errorf("seen = %d %s", got.Status, got.Body)
+		}
+		r.shopCall("s1", "77")
+		if o := r.overview(); o.NewCodes != 0 || o.Level != "ok" {
+			t.Errorf("overview after somebody looked: %+v", o)
+		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Letters by the hour they were made in, and what policies plan and heal.
+func TestLetterHoursAndHealed(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u1.test:80", answer(502, "broken"))
+		r.upstream("u2.test:80", answer(503, ""), answer(200, "ok"))
+		r.post("http://u1.test/x", "{}")
+		time.Sleep(time.Hour)
+		r.post("http://u1.test/x", "{}")
+		r.post("http://u1.test/x", "{}")
+		for range 2 {
+			r.get("http://u2.test/x")
+		}
+		r.ended()
+		var hours struct{ Reasons map[string][]int }
+		r.admin("GET", "/api/v1/deadletters/hours?hours=3", "", &hours)
+		if n := hours.Reasons["manual_review"]; len(n) != 3 || n[1] != 1 || n[2] != 2 {
+			t.Errorf("letters by hour = %v", hours)
+		}
+		var report struct {
+			Policies []struct{ Arms []struct{ Healed []int } }
+		}
+		r.admin("GET", "/api/v1/report", "", &report)
+		if h := report.Policies[0].Arms[0].Healed; len(h) != 10 || h[0] != 1 || h[1] != 1 || total(h) != 2 {
+			t.Errorf("healed = %v, want one call on each of the first two attempts", h)
+		}
+		var policies []struct {
+			Name    string
+			Delays  []int `json:"delays_ms"`
+			Longest int   `json:"longest_ms"`
+		}
+		r.admin("GET", "/api/v1/policies", "", &policies)
+		if p := policies[0]; len(p.Delays) != 3 || p.Delays[0] != 100 || p.Delays[2] != 400 || p.Longest != 4840 {
+			t.Errorf("policies = %+v", policies)
+		}
+	})
+}
+
+// What an answer means is judged by the rules in force, as the command does by a file.
+func TestVerdictOfAnAnswer(t *testing.T) {
+	type verdict struct {
+		Preset, Policy, Operation, Call, Code, Is, Rule, Class, Reason, Next string
+		Status                                                               int
+	}
+	bubble(t, func(r *rig) {
+		for _, tt := range []struct {
+			body string
+			want verdict
+		}{
+			{`{"platform":"mine","operation":"order","body":"{\"code\":20}"}`, verdict{"mine", "default", "order", "a write", "20", "risk_control", "risk", "permanent", "risk_control", "risk_control: the shop is stopped there until a person resumes it", 200}},
+			{`{"platform":"mine","operation":"order","body":"{\"code\":77}"}`, verdict{"mine", "default", "order", "a write", "77", "new_code", "", "unknown", "new_code", "manual_review: not repeated, or asked about where the policy has a query", 200}},
+			{`{"platform":"mine","operation":"get","method":"GET","status":503}`, verdict{"mine", "default", "get", "a read", "", "nothing: the status decides", "", "transient", "status_503", "retried", 503}},
+		} {
+			var got verdict
+			if a := r.admin("POST", "/api/v1/verdict", tt.body, &got); a.Status != 200 || got != tt.want {
+				t.Errorf("%s = %d %+v, want %+v", tt.body, a.Status, got, tt.want)
+			}
+		}
+		if a := r.admin("POST", "/api/v1/verdict", `{"platform":"nobody"}`, nil); a.Status != 400 {
+			t.Errorf("an unknown platform = %d, want 400", a.Status)
+		}
+	}, ownPreset(t, stopping)...)
+}
+
+// Who calls how, and the line that mends it.
+func TestCoverageOfClients(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.upstream("u1.test:80", answer(200, "ok"))
+		for range 3 {
+			r.get("http://u1.test/x", "X-Shop-Id: s1", "User-Agent: bot/1")
+		}
+		r.upstream("u3.test:80", silent)
+		r.leaves("http://u3.test/", 100*time.Millisecond)
+		r.tunnelEnd("u2.test:443", silentEnd)
+		c, _, _ := r.connect("u2.test:443")
+		c.Close()
+		r.ended()
+		var v struct {
+			Clients []struct {
+				Client   string
+				Agents   []string `json:"user_agents"`
+				Modes    map[string]int
+				Calls    int
+				Opaque   float64 `json:"opaque_share"`
+				NoShop   float64 `json:"no_shop_share"`
+				NoTask   float64 `json:"no_task_share"`
+				Patience int     `json:"patience_p50_ms"`
+				Advice   []struct {
+					ID, Finding string
+					Fix         []struct{ Into, Line string }
+				}
+			}
+		}
+		r.admin("GET", "/api/v1/coverage", "", &v)
+		if len(v.Clients) != 1 {
+			t.Fatalf("clients = %+v, want one", v.Clients)
+		}
+		k := v.Clients[0]
+		if k.Client == "" || len(k.Agents) != 1 || k.Agents[0] != "bot/1" || k.Modes["forward"] != 4 || k.Modes["opaque"] != 1 || k.Calls != 5 || k.Opaque != 0.2 || k.NoShop != 0.25 || k.NoTask != 1 {
+			t.Errorf("client = %+v", k)
+		}
+		if k.Patience < 90 || k.Patience > 110 {
+			t.Errorf("patience = %d ms, want about 100", k.Patience)
+		}
+		if len(k.Advice) != 1 || k.Advice[0].ID != "traffic.tunnels" || len(k.Advice[0].Fix) == 0 {
+			t.Errorf("advice = %+v, want one about the tunnel", k.Advice)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"retryproxy/cli"
 	"retryproxy/config"
 	"retryproxy/inbound"
+	"retryproxy/internal/logfile"
 	"retryproxy/telemetry"
 )
 
@@ -104,8 +106,9 @@ func mayRun(cfg *config.Config) error {
 		faults = append(faults, cfg.Fault(path, access.CheckListeners([]string{addr}, clientsConfig(cfg))))
 	}
 	return errors.Join(append(faults,
-		cfg.Fault("listen.admin", access.CheckAdmin(cfg.Listen.Admin, string(cfg.Admin.Token))),
+		cfg.Fault("listen.admin", access.CheckAdmin(cfg.Listen.Admin, len(cfg.Admin.Accounts()))),
 		takesFiles(cfg.Body.Dir),
+		cfg.Fault("log.file", hasFolder(cfg.Log.File)),
 		cfg.Fault("intercept.ca_cert", holdsCA(cfg)),
 	)...)
 }
@@ -117,6 +120,16 @@ func takesFiles(dir string) error {
 		return fmt.Errorf("body.dir: large bodies need a folder for temporary files: %w", err)
 	}
 	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// hasFolder says whether there is a folder for a file; the file is not made, which
+// whoever only checks may not be meant to own. Empty: no file is wanted.
+func hasFolder(file string) error {
+	if file == "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Dir(file))
+	return err
 }
 
 // read gives the file, or the embedded default.
@@ -155,7 +168,12 @@ func start(ctx context.Context, cfg *config.Config, dir string, env environment,
 	defer stop()
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg))
-	log := telemetry.NewLogger(env.stderr, level, cfg.Log.Format, isTerminal(env.stderr))
+	out, closeLog, err := logOutput(cfg, env.stderr)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	log := telemetry.NewLogger(out, level, cfg.Log.Format, isTerminal(out))
 	a, err := newApp(hard, cfg, options{data: dir, log: log, level: level, getenv: env.getenv})
 	if err != nil {
 		return err
@@ -166,6 +184,19 @@ func start(ctx context.Context, cfg *config.Config, dir string, env environment,
 	defer a.close()
 	ready(a)
 	return a.run(ctx, stop, env)
+}
+
+// logOutput is where the log goes: the file of the configuration, else stderr.
+func logOutput(cfg *config.Config, stderr io.Writer) (out io.Writer, end func(), err error) {
+	l := &cfg.Log
+	if l.File == "" {
+		return stderr, func() {}, nil
+	}
+	file, err := logfile.Open(logfile.Config{Path: l.File, Max: int64(l.MaxSize), Keep: l.Keep, Spare: stderr})
+	if err != nil {
+		return nil, nil, cfg.Fault("log.file", err)
+	}
+	return file, func() { _ = file.Close() }, nil
 }
 
 func logLevel(cfg *config.Config) (level slog.Level) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"retryproxy/admin"
 	"retryproxy/alert"
 	"retryproxy/attempt"
+	"retryproxy/audit"
 	"retryproxy/breaker"
 	"retryproxy/cli"
 	"retryproxy/config"
@@ -26,6 +28,7 @@ import (
 	"retryproxy/internal/spool"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/proxy"
@@ -86,10 +89,12 @@ type app struct {
 	ways     ways   // changed by reloads only, one at a time
 
 	metrics  *telemetry.Metrics
+	audit    *audit.Log
 	observer *doctor.Observer // what clients do, for the doctor
 	alerts   *alert.Alerts
 	report   *report.Report // how policies and their variants do
 	overview overview       // how all of it stands
+	newCodes *newcode.Board // what no preset knows
 	hangups  *patience.Patience
 	store    recordStore
 	salts    journal.Salts
@@ -136,11 +141,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		return nil, err
 	}
 	a.metrics = telemetry.New(telemetry.Config{Version: cli.VersionName(version), Hosts: configuredHosts(cfg), HostLimit: hostLabels})
-	if a.store, err = openStore(hard, cfg, a.log); err != nil {
+	if err = a.openStore(hard, cfg); err != nil {
 		return nil, err
 	}
-	a.overview.started, a.overview.trend = time.Now(), trend.New()
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
 	a.keepHistory()
 	a.shops = breaker.NewShops(shopConfig(cfg))
 	a.exits = breaker.NewExits(cfg.Limiter().Breaker)
@@ -148,6 +151,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	a.pins = intercept.NewPins()
 	a.observer = doctor.NewObserver()
 	a.hangups = patience.New()
+	a.newCodes = newcode.New()
 	a.report = report.New(reportGroups(settings.Policies), time.Now())
 	a.limiter = limiter.New(cfg.Limiter(), a.breakerEvent)
 	a.alerts = a.newAlerts(cfg)
@@ -179,6 +183,19 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 	return a, a.setSwitch(cfg)
 }
 
+// openStore opens what is kept: calls, and what operators do.
+func (a *app) openStore(ctx context.Context, cfg *config.Config) (err error) {
+	if a.store, err = openStore(ctx, cfg, a.log); err != nil {
+		return err
+	}
+	if a.audit, err = openAudit(cfg, a.log); err != nil {
+		return errors.Join(err, a.store.Close())
+	}
+	a.overview.started, a.overview.trend = time.Now(), trend.New()
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
+	return nil
+}
+
 // open listens on every address of the configuration, or on none.
 func (a *app) open() (err error) {
 	defer func() {
@@ -197,7 +214,7 @@ func (a *app) open() (err error) {
 		a.proxies = append(a.proxies, proxyListener{l, &inbound.Listener{Addr: l.Addr().String(), Labels: labels}})
 	}
 	for addr, handler := range map[string]http.Handler{
-		cfg.Listen.Admin: admin.New(a.adminDeps()), cfg.Listen.Health: admin.Health(a.adminDeps()),
+		cfg.Listen.Admin: a.adminSide(), cfg.Listen.Health: admin.Health(a.adminDeps()),
 	} {
 		if addr == "" {
 			continue
@@ -258,7 +275,7 @@ func (a *app) banner() cli.Info {
 	cfg := a.config()
 	i := cli.Info{
 		Version: cli.VersionName(version), Proxy: a.proxies[0].Addr().String(), Admin: a.listensFor(cfg.Listen.Admin), Health: a.listensFor(cfg.Listen.Health),
-		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Warnings: cfg.Warnings(),
+		Upgrade: cfg.UpgradeToHTTPS, Users: len(cfg.Clients.Users) > 0, Memory: !a.store.Durable(), Store: cfg.Store.Place(), Log: cfg.Log.File, Warnings: cfg.Warnings(),
 	}
 	for _, l := range a.proxies[1:] {
 		i.Extra = append(i.Extra, l.on.Addr+" ("+strings.Trim(l.on.Labels.Shop+" "+l.on.Labels.TaskType, " ")+")")
@@ -301,12 +318,16 @@ func (a *app) hooks() proxy.Hooks {
 			m.Attempt(policy, t)
 			a.overview.countAttempt(t)
 		},
+		NewCode: func(c *newcode.Answer) {
+			m.NewCode(c.Platform)
+			a.newCodes.Note(c)
+		},
 		Lost: a.overview.loses, Denied: m.Denied, Ignored: m.Ignored, Key: m.Idempotency,
 		DeadLetter: func(s *attempt.Summary) {
 			m.DeadLetter(s.Reason)
 			a.alertDeadLetter(s)
 		},
-		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, NewCode: m.NewCode, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
+		Tunnel: m.Tunnel, PassThrough: m.PassThrough, Moved: m.EgressMoved, Suspect: m.Suspect, Query: m.Query, Failover: m.Failover, Breaker: func(e *breaker.Event) { a.breakerEvent(*e) }, KeyOnly: m.KeyOnlyRepeat, RetryDenied: m.RetryDenied, Shed: m.Shed,
 		Handled: a.report.Count,
 		Call: func(s *attempt.Summary) {
 			m.Call(s)
@@ -354,4 +375,5 @@ func (a *app) close() {
 	a.up.Close()
 	a.flushHistory()
 	_ = a.store.Close()
+	_ = a.audit.Close()
 }

@@ -184,19 +184,20 @@ func TestCheckListeners(t *testing.T) {
 
 func TestCheckAdmin(t *testing.T) {
 	for _, x := range []struct {
-		addr, token string
-		want        error
+		addr   string
+		tokens int
+		want   error
 	}{
-		{"127.0.0.1:9090", "", nil},
-		{"[::1]:9090", "", nil},
-		{"", "", nil},
-		{"0.0.0.0:9090", "", ErrListen},
-		{":9090", "", ErrListen},
-		{"0.0.0.0:9090", "t", nil},
-		{"nonsense", "", ErrListen},
+		{"127.0.0.1:9090", 0, nil},
+		{"[::1]:9090", 0, nil},
+		{"", 0, nil},
+		{"0.0.0.0:9090", 0, ErrListen},
+		{":9090", 0, ErrListen},
+		{"0.0.0.0:9090", 1, nil},
+		{"nonsense", 0, ErrListen},
 	} {
-		if err := CheckAdmin(x.addr, x.token); !errors.Is(err, x.want) {
-			t.Errorf("CheckAdmin(%q, %q) = %v, want %v", x.addr, x.token, err, x.want)
+		if err := CheckAdmin(x.addr, x.tokens); !errors.Is(err, x.want) {
+			t.Errorf("CheckAdmin(%q, %d) = %v, want %v", x.addr, x.tokens, err, x.want)
 		}
 	}
 }

@@ -26,11 +26,11 @@ func CheckListeners(addrs []string, c ClientsConfig) error {
 }
 
 // CheckAdmin refuses with ErrListen an admin address beyond loopback without a token.
-func CheckAdmin(addr, token string) error {
-	if addr == "" || token != "" || IsLoopback(addr) {
+func CheckAdmin(addr string, tokens int) error {
+	if addr == "" || tokens > 0 || IsLoopback(addr) {
 		return nil
 	}
-	return fmt.Errorf("%w: the admin address %s can be reached by others; set admin.token or listen on 127.0.0.1", ErrListen, addr)
+	return fmt.Errorf("%w: the admin address %s can be reached by others; set admin.token, admin.tokens or listen on 127.0.0.1", ErrListen, addr)
 }
 
 // IsLoopback says whether an address to listen on can only be reached from this

@@ -6,6 +6,7 @@ package admin
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"retryproxy/attempt"
+	"retryproxy/audit"
 	"retryproxy/breaker"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
@@ -22,7 +24,7 @@ import (
 	"retryproxy/pause"
 )
 
-// Deps are what the listener shows and hands on. All but Token are
+// Deps are what the listener shows and hands on. All but those that say so are
 // required.
 type Deps struct {
 	Calls func() []*attempt.Summary // in progress and recent
@@ -52,9 +54,11 @@ type Deps struct {
 	SetRetries func(Switch) error // the error says what is wrong with it
 
 	Explain func(Question) (any, error) // an error: the question makes no sense
+	Verdict func(Answer) (any, error)   // an error: there is no such platform
 	// Observed is what finished calls told about clients and hosts, as JSON shows
 	// it; nil: nobody counts.
 	Observed func() any
+	Coverage func() any // the same by client, with advice; nil: likewise
 
 	// Report says how policies and their variants do, of one policy or, empty, of
 	// all; false: there is none of that name. ResetReport begins it anew.
@@ -81,12 +85,22 @@ type Deps struct {
 	Standing func() Standing // what the overview shows beside the above
 	Trend    Trend
 	Problems func() Problems // with the configuration
+	NewCodes NewCodes
+	// Waits are the planned delays of a policy, or of a variant as policy/variant.
+	Waits func(policy string) Waits
 
 	Metrics prometheus.Gatherer
 	Ready   func() (ok bool, why string)
 
-	Token func() string               // wanted as Bearer for everything under /api; nil or empty: none
-	Hosts func(authority string) bool // may a request name this Host: a loopback or configured one
+	// Page answers what is neither the API nor one of the paths of machines: the page for
+	// people. nil: / lists what there is.
+	Page http.Handler
+
+	// Accounts are those who may ask what is under /api, by token or session. nil or
+	// none: everybody may do everything.
+	Accounts func() []Account
+	Audit    *audit.Log                  // what was done; nil: it is kept in memory
+	Hosts    func(authority string) bool // may a request name this Host: a loopback or configured one
 }
 
 // index is the text of the root.
@@ -97,9 +111,13 @@ const index = `retryproxy admin
 /metrics                      Prometheus text
 /ca.pem                       the certificate that clients have to trust
 
+/                             the page for people
+/api                          this list
+
 /api/v1/overview              what is down, waits, was lost, or needs a person, at a glance
 /api/v1/trend/hosts           calls, successes and attempts per minute and host, and what waited; ?minutes= up to 60
 /api/v1/trend/shops           calls and failures per minute and shop; ?minutes=
+/api/v1/newcodes              answers whose code no preset knows; DELETE ?platform=&code=&by= takes one off the list
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
@@ -108,6 +126,7 @@ const index = `retryproxy admin
 /api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
 /api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
 /api/v1/deadletters/{id}/drop      POST {"by","note"}
+/api/v1/deadletters/hours     how many were made in each hour, by reason; ?hours= up to 720
 /api/v1/deadletters/summary   how many by reason, host, …; conditions as above
 /api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
 /api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
@@ -126,24 +145,44 @@ const index = `retryproxy admin
 /api/v1/retries               the switch; PUT {"value":"off","match":{"host":"a.example"}} with ?for=30m
 /api/v1/shops                 what is known of each shop
 /api/v1/observed              what calls told about clients and hosts, for retryproxy doctor
+/api/v1/coverage              the same by client: modes, tunnels, labels, own retries, and the lines that mend it
 /api/v1/alerts                rules, what is firing, and how deliveries went
 /api/v1/alerts/test           POST; a test message to each target, ?rule= to those of one rule
 /api/v1/intercept             tunnels that are opened, and clients that refuse it
 /api/v1/intercept/reset       POST; ends pass-throughs, all or ?client= host= of one
+/api/v1/audit                 who did what, the newest first; ?limit= after=
+/api/v1/session               who asks; POST {"token"} begins a session of a browser, DELETE ends it
 /api/v1/explain               ?method=&url=&header=, or POST {"method","url","headers","body"}
+/api/v1/verdict               POST {"platform","operation","method","status","headers","body"}: what such an answer means, by which rule
 `
 
 // server answers the requests of one listener.
-type server struct{ Deps }
+type server struct {
+	Deps
+	sessions *sessions
+	guesses  *guesses
+}
+
+func newServer(d Deps) *server {
+	if d.Audit == nil {
+		d.Audit, _ = audit.Open("", slog.New(slog.DiscardHandler)) // fails with a file only
+	}
+	return &server{d, newSessions(), newGuesses()}
+}
 
 // New returns the handler of the admin listener.
 func New(d Deps) http.Handler {
-	s := &server{d}
+	s := newServer(d)
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead, secured, s.checkHost, sameSite())
 	r.NotFound(notFound)
 	r.MethodNotAllowed(wrongMethod)
-	r.Get("/", text(index))
+	r.Get("/api", text(index))
+	if d.Page == nil {
+		r.Get("/", text(index))
+	} else {
+		r.NotFound(d.Page.ServeHTTP)
+	}
 	r.Get("/ca.pem", s.showCA)
 	s.health(r)
 	r.Route("/api/v1", s.api)
@@ -153,7 +192,7 @@ func New(d Deps) http.Handler {
 // Health returns the handler of the health listener: live, ready and metrics
 // only, for any Host and without a token.
 func Health(d Deps) http.Handler {
-	s := &server{d}
+	s := newServer(d)
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead, secured)
 	r.NotFound(notFound)
@@ -162,12 +201,19 @@ func Health(d Deps) http.Handler {
 	return r
 }
 
-// api are the routes that need the token.
+// api are the routes that need a token or a session, where there are tokens.
 func (s *server) api(r chi.Router) {
-	r.Use(s.checkToken)
+	r.NotFound(notFound)
+	r.Use(s.checkActor, s.checkRole(r))
+	r.Get("/session", s.showSession)
+	r.Post("/session", s.login)
+	r.Delete("/session", s.logout)
+	r.Get("/audit", s.showAudit)
 	r.Get("/overview", s.showOverview)
 	r.Get("/trend/hosts", s.trendOfHosts)
 	r.Get("/trend/shops", s.trendOfShops)
+	r.Get("/newcodes", s.showNewCodes)
+	r.Delete("/newcodes", s.seeNewCode)
 	r.Get("/calls", s.listCalls)
 	r.Get("/calls/{id}", s.showCall)
 	r.Route("/deadletters", s.letters)
@@ -186,10 +232,12 @@ func (s *server) api(r chi.Router) {
 	r.Get("/shops", s.showShops)
 	r.Post("/shops/{shop}/resume", s.resumeShop)
 	r.Get("/observed", s.showObserved)
+	r.Get("/coverage", s.showCoverage)
 	r.Get("/alerts", s.showAlerts)
 	r.Post("/alerts/test", s.testAlerts)
 	r.Get("/intercept", s.showIntercept)
 	r.Post("/intercept/reset", s.resetPins)
 	r.Get("/explain", s.explain)
 	r.Post("/explain", s.explain)
+	r.Post("/verdict", s.judgeAnswer)
 }

@@ -24,6 +24,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/journal"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/patience"
 	"retryproxy/pause"
 	"retryproxy/policy"
@@ -77,6 +78,7 @@ type fake struct {
 	sw      Switch
 	resets  []string
 	asked   Question
+	answer  Answer
 	query   journal.Query   // of the last Find
 	history journal.Journal // nil: there is none
 	reload  error
@@ -135,7 +137,7 @@ func (f *fake) deps() Deps {
 			return []patience.View{{Kind: "order_ship", Calls: 40, Left: 10, Waited: 12, WaitedLeft: 9, Deadline: 5 * time.Minute, P50: 30 * time.Second, P90: 41 * time.Second}}
 		},
 		Config: func() []byte {
-			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true}\n")
+			return []byte("instance: retryproxy\nadmin: {token: <secret>}\nshops: {}\nretry_policies:\n  - {name: default, max_retries: 3, base_delay: 1s, retry_statuses: [408, 5xx], honour_retry_after: true, variants: [{name: slow, weight: 1, max_retries: 1}]}\n")
 		},
 		Reload:     func() error { return f.reload },
 		Retries:    func() Switch { return f.sw },
@@ -154,6 +156,29 @@ func (f *fake) deps() Deps {
 		},
 		Problems: func() Problems {
 			return Problems{"/etc/retryproxy.yaml", []string{"timezone: Local is UTC here"}, &Reloaded{began, false, "line 3: field capp not found"}}
+		},
+		NewCodes: NewCodes{
+			List: func() []newcode.Code {
+				return []newcode.Code{{Platform: "pdd", Operation: "order.get", Code: "10019", Sub: "x", Message: "said", Host: "h:443", Shop: "s1", CallID: "aa", First: began, Last: began.Add(time.Second), Count: 2}}
+			},
+			See: func(platform, code, by string) int {
+				f.resets = append(f.resets, platform+"|"+code+"|"+by)
+				return map[string]int{"10019": 1}[code]
+			},
+		},
+		Verdict: func(a Answer) (any, error) {
+			f.answer = a
+			if a.Platform == "nobody" {
+				return nil, errors.New("platform: there is no preset \"nobody\"")
+			}
+			return map[string]string{"rule": "busy"}, nil
+		},
+		Coverage: func() any { return map[string][]string{"clients": {}} },
+		Waits: func(policy string) Waits {
+			if policy == "default/slow" {
+				return Waits{[]time.Duration{time.Minute}, 75 * time.Second}
+			}
+			return Waits{[]time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, 67 * time.Second}
 		},
 		Metrics: registry,
 		Ready:   func() (bool, string) { return f.notYet == "", f.notYet },
@@ -207,6 +232,7 @@ func TestJSONShapes(t *testing.T) {
 		{"explain", "POST", "/api/v1/explain", `{"url":"http://a.test/"}`},
 		{"trend_hosts", "GET", "/api/v1/trend/hosts?minutes=2", ""},
 		{"trend_shops", "GET", "/api/v1/trend/shops?minutes=2", ""},
+		{"newcodes", "GET", "/api/v1/newcodes", ""},
 		{"problems", "GET", "/api/v1/config/problems", ""},
 		{"reload", "POST", "/api/v1/config/reload", ""},
 		{"index", "GET", "/", ""},
@@ -276,7 +302,7 @@ func TestCallsAreFiltered(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	d := newFake().deps()
-	d.Token = func() string { return "s3cret" }
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "s3cret"}} }
 	tests := []struct {
 		name, path, authorization string
 		want                      int

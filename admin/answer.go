@@ -71,14 +71,18 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, "bad_request", "the body: "+err.Error())
+		return false
 	}
-	return err == nil
+	if s, ok := v.(interface{ As(name string) }); ok { // it is signed
+		s.As(who(r).name)
+	}
+	return true
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotFound, "not_found", "/ lists what there is")
+	fail(w, http.StatusNotFound, "not_found", "/api lists what there is")
 }
 
 func wrongMethod(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusMethodNotAllowed, "wrong_method", "/ lists the methods")
+	fail(w, http.StatusMethodNotAllowed, "wrong_method", "/api lists the methods")
 }

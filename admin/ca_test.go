@@ -9,7 +9,7 @@ import (
 
 func TestCA(t *testing.T) {
 	d := newFake().deps()
-	d.Token = func() string { return "s3cret" } // not asked for
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "s3cret"}} } // not asked for
 	text := "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
 	tests := []struct {
 		name   string

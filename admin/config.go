@@ -17,7 +17,7 @@ func (s *server) showConfig(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(s.Config())
 		return
 	}
-	show(w, s.configJSON(""))
+	show(w, toJSON(s.configNode()))
 }
 
 func wantsYAML(r *http.Request) bool {
@@ -26,22 +26,26 @@ func wantsYAML(r *http.Request) bool {
 
 // showPolicies shows the policies with everything they left out filled in.
 func (s *server) showPolicies(w http.ResponseWriter, _ *http.Request) {
-	show(w, s.configJSON("retry_policies"))
+	show(w, s.policiesJSON())
 }
 
-// configJSON is the configuration, or one of its keys, as JSON in the same order.
-func (s *server) configJSON(key string) json.RawMessage {
+// configNode is the configuration in force.
+func (s *server) configNode() *yaml.Node {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(s.Config(), &doc); err != nil || len(doc.Content) == 0 {
 		panic("bug: the effective configuration is no YAML")
 	}
-	n := doc.Content[0]
-	for i := 0; key != "" && i+1 < len(n.Content); i += 2 {
+	return doc.Content[0]
+}
+
+// valueOf is what a key of an object has; nil: there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return toJSON(n.Content[i+1])
+			return n.Content[i+1]
 		}
 	}
-	return toJSON(n)
+	return nil
 }
 
 // toJSON writes YAML as JSON; keys keep the order that the file explains them in.

@@ -21,7 +21,7 @@ func TestObserved(t *testing.T) {
 	if w := ask(); w.Code != 200 || strings.Join(strings.Fields(w.Body.String()), "") != `{"calls":3}` {
 		t.Errorf("observed = %d %s", w.Code, w.Body)
 	}
-	d.Token = func() string { return "hush" }
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "hush"}} }
 	if w := ask(); w.Code != 401 {
 		t.Errorf("without the token = %d, want 401", w.Code)
 	}

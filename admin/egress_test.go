@@ -97,7 +97,7 @@ func TestResetPins(t *testing.T) {
 	if status, _, _ := exchange(t, New(d), http.MethodGet, "/api/v1/intercept/reset", ""); status != 405 {
 		t.Errorf("GET of the reset = %d, want 405", status)
 	}
-	d.Token = func() string { return "hush" }
+	d.Accounts = func() []Account { return []Account{{"admin", Admin, "hush"}} }
 	if status, _, _ := exchange(t, New(d), http.MethodPost, "/api/v1/intercept/reset", ""); status != 401 {
 		t.Errorf("reset without token = %d, want 401", status)
 	}

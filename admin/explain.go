@@ -56,12 +56,18 @@ func (t *questionText) question() (q Question, wrong string) {
 	if q.Method == "" {
 		q.Method = "GET"
 	}
-	for _, line := range t.Headers {
+	q.Fields, wrong = fields(t.Headers)
+	return q, wrong
+}
+
+// fields reads header lines; wrong says what is wrong with one.
+func fields(lines []string) (f message.Fields, wrong string) {
+	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || name == "" {
-			return q, "headers: want \"Name: value\""
+			return nil, "headers: want \"Name: value\""
 		}
-		q.Fields.Add(name, strings.TrimSpace(value))
+		f.Add(name, strings.TrimSpace(value))
 	}
-	return q, ""
+	return f, ""
 }

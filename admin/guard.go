@@ -1,11 +1,6 @@
 package admin
 
-import (
-	"crypto/sha256"
-	"crypto/subtle"
-	"net/http"
-	"strings"
-)
+import "net/http"
 
 // secured sets what keeps browsers from making more of an answer than it is.
 func secured(next http.Handler) http.Handler {
@@ -37,27 +32,4 @@ func sameSite() func(http.Handler) http.Handler {
 		fail(w, http.StatusForbidden, "client_denied", "a browser sent this from another site")
 	}))
 	return c.Handler
-}
-
-// checkToken wants the token, if there is one, compared in constant time.
-func (s *server) checkToken(next http.Handler) http.Handler {
-	if s.Token == nil {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secret := s.Token()
-		if secret == "" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		want := sha256.Sum256([]byte(secret))
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="retryproxy admin"`)
-			fail(w, http.StatusUnauthorized, "auth_required", "this needs the header Authorization: Bearer and the admin token (admin.token)")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -42,6 +42,7 @@ type Letters struct {
 func (s *server) letters(r chi.Router) {
 	r.Get("/", s.listLetters)
 	r.Get("/summary", s.countLetters)
+	r.Get("/hours", s.hourLetters)
 	r.Get("/export", s.exportLetters)
 	r.Post("/requeue", s.requeueLetters)
 	r.Post("/drop", s.dropLetters)
@@ -231,7 +232,7 @@ type requeueText struct {
 
 func (s *server) requeueLetter(w http.ResponseWriter, r *http.Request) {
 	var t requeueText
-	if r.ContentLength != 0 && !read(w, r, &t) {
+	if t.As(who(r).name); r.ContentLength != 0 && !read(w, r, &t) {
 		return
 	}
 	id, err := s.Letters.Requeue(r.Context(), chi.URLParam(r, "id"), deadletter.Order{
@@ -347,12 +348,13 @@ func (s *server) showBulk(w http.ResponseWriter, _ *http.Request) { show(w, s.Le
 
 // stopBulk ends the bulk; ?by= says for whom.
 func (s *server) stopBulk(w http.ResponseWriter, r *http.Request) {
-	who := deadletter.Signed{By: r.URL.Query().Get("by")}
-	if err := who.CheckOptional(); err != nil {
+	by := deadletter.Signed{By: r.URL.Query().Get("by")}
+	by.As(who(r).name)
+	if err := by.CheckOptional(); err != nil {
 		failLetter(w, err)
 		return
 	}
-	show(w, s.Letters.StopBulk(cmp.Or(who.By, r.RemoteAddr)))
+	show(w, s.Letters.StopBulk(cmp.Or(by.By, r.RemoteAddr)))
 }
 
 func (s *server) dropLetters(w http.ResponseWriter, r *http.Request) {

@@ -41,7 +41,7 @@ func TestOverview(t *testing.T) {
 		limiter.HostView{Host: "typo.test:80", Breaker: breaker.Status{State: breaker.Open, Since: began.Add(-time.Hour), Until: began.Add(-50 * time.Minute)}},
 	)
 	d.Gates = func() []limiter.HostView { return gates }
-	got, err := encode((&server{d}).overview(began), "  ")
+	got, err := encode((&server{Deps: d}).overview(began), "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestLevel(t *testing.T) {
 				tt.change(&d, &s)
 			}
 			d.Standing = func() Standing { return s }
-			if got := (&server{d}).overview(began).Level; got != tt.want {
+			if got := (&server{Deps: d}).overview(began).Level; got != tt.want {
 				t.Errorf("level = %s, want %s", got, tt.want)
 			}
 		})

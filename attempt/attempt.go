@@ -70,6 +70,7 @@ type Summary struct {
 	KeyHash  string // first 16 hex digits of SHA-256 of the key; empty: keyless
 	Record   RecordID
 	ClientID string // the client's X-Request-Id
+	Agent    string // the beginning of the client's User-Agent
 	Trace    string // the client's traceparent; where it sent none, that of our span
 
 	// Origin is what made the call go on, or go again, without its client; empty: a

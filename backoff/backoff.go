@@ -42,7 +42,10 @@ func (p Policy) Delay(n int, u float64) time.Duration {
 	return clamp(nominal, p.Max)
 }
 
-// nominal is the wait before retry n without jitter, in nanoseconds.
+// Nominal is the wait before retry n without jitter.
+func (p Policy) Nominal(n int) time.Duration { return clamp(p.nominal(n), p.Max) }
+
+// nominal is the same in nanoseconds.
 func (p Policy) nominal(n int) float64 {
 	growth := math.Pow(max(p.Multiplier, 1), float64(max(n, 1)-1))
 	if p.Base <= 0 || p.Max <= 0 {

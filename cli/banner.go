@@ -24,6 +24,7 @@ type Info struct {
 	Users     bool     // credentials are needed
 	Memory    bool     // keys are kept in memory only
 	Store     string   // where the durable store is
+	Log       string   // file; empty: standard error
 	Overruled bool     // by -data, though Config says store.kind: memory
 	Warnings  []string
 }
@@ -51,7 +52,7 @@ func Banner(w io.Writer, i Info) {
 	at := "http://" + dialable(i.Proxy)
 	for _, l := range [...][2]string{{"proxy", i.Proxy}, {"admin", i.Admin}, {"health", i.Health}} {
 		if l[1] != "" {
-			line("  %-7s %s", l[0], withScheme(l[1])+everywhere(l[1]))
+			line("  %-7s %s", l[0], withScheme(l[1])+ofAll(l[1]))
 		}
 	}
 	for _, l := range i.Extra {
@@ -81,6 +82,9 @@ func Banner(w io.Writer, i Info) {
 	if i.Overruled {
 		line("  (-data asks for that; %s says store.kind: memory.)", i.Config)
 	}
+	if i.Log != "" {
+		line("  The log is in %s.", i.Log)
+	}
 	for _, text := range i.Warnings {
 		line("  warning: %s", text)
 	}
@@ -89,8 +93,8 @@ func Banner(w io.Writer, i Info) {
 
 func withScheme(addr string) string { return "http://" + dialable(addr) }
 
-// everywhere tells of a listener that is not on one address only.
-func everywhere(addr string) string {
+// ofAll tells of a listener that is not on one address only.
+func ofAll(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
 		return ""

@@ -18,6 +18,7 @@ import (
 	"retryproxy/doctor"
 	"retryproxy/intercept"
 	"retryproxy/message"
+	"retryproxy/service"
 )
 
 // Exit codes.
@@ -41,7 +42,8 @@ type Env struct {
 	// Check says why serve would refuse to run a valid configuration here. May be nil.
 	Check func(c *config.Config) error
 
-	Serve, Demo func(args []string) int
+	Serve func(env Env, args []string) int // until env.Life ends
+	Demo  func(args []string) int
 	// Explain says what a proxy with this configuration would do; the answer
 	// has the JSON of the admin API.
 	Explain func(c *config.Config, q Question) (any, error)
@@ -72,6 +74,14 @@ type command struct {
 }
 
 func commands() []command {
+	if service.Here {
+		return append(everywhere(), serviceCommands()...)
+	}
+	return everywhere()
+}
+
+// everywhere are the commands that there are on all systems.
+func everywhere() []command {
 	return []command{
 		{"serve", "[-config file] [-data directory] [-listen address] [-route /prefix=url] [-upgrade host]", "", "run the proxy", serve},
 		{"demo", "[-serve]", "", "a proxy, a misbehaving upstream and a walk-through", demo},
@@ -135,7 +145,7 @@ func Run(args []string, env Env) int {
 // may be two words.
 func match(args []string) (c *command, rest []string) {
 	for n := min(len(args), 2); n > 0; n-- {
-		if c := find(words(args[:n]...)); c != nil {
+		if c := find(commands(), words(args[:n]...)); c != nil {
 			return c, args[n:]
 		}
 	}
@@ -175,15 +185,14 @@ func IsCommand(flag string) bool {
 }
 
 // find gives the command of that name; nil: there is none.
-func find(name string) *command {
-	all := commands()
+func find(all []command, name string) *command {
 	if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
 		return &all[i]
 	}
 	return nil
 }
 
-func serve(args []string, env Env) int { return env.Serve(args) }
+func serve(args []string, env Env) int { return env.Serve(env, args) }
 func demo(args []string, env Env) int  { return env.Demo(args) }
 
 // PrintUsage lists all commands.
@@ -208,7 +217,7 @@ Exit codes: 0 well, 1 failure, 2 wrong usage or configuration.
 // CommandUsage prints the usage of a command, named as its flags are: one line,
 // what it does, its flags.
 func CommandUsage(set *flag.FlagSet) {
-	c := find(set.Name())
+	c := find(append(everywhere(), serviceCommands()...), set.Name())
 	flags := ""
 	set.VisitAll(func(*flag.Flag) { flags = "[flags]" })
 	fmt.Fprintf(set.Output(), "usage: retryproxy %s\n%s\n", words(c.name, flags, c.args), c.help)

@@ -103,7 +103,7 @@ func TestRunServesAndDemonstrates(t *testing.T) {
 	}{{nil, "serve []"}, {[]string{"serve", "-x"}, "serve [-x]"}, {[]string{"demo", "-serve"}, "demo [-serve]"}, {[]string{"help", "serve"}, "serve [-h]"}} {
 		got := ""
 		code, _, _ := typed(t, func(e *Env) {
-			e.Serve = func(args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }
+			e.Serve = func(_ Env, args []string) int { got = "serve [" + strings.Join(args, " ") + "]"; return 7 }
 			e.Demo = func(args []string) int { got = "demo [" + strings.Join(args, " ") + "]"; return 7 }
 		}, test.args...)
 		if got != test.want || code != 7 {
@@ -249,9 +249,9 @@ func TestBanner(t *testing.T) {
 		}
 	}
 	out.Reset()
-	Banner(&out, Info{Proxy: "[::]:8080", Config: "my.yaml", Users: true})
+	Banner(&out, Info{Proxy: "[::]:8080", Config: "my.yaml", Users: true, Log: "/var/log/x.log"})
 	text := out.String()
-	if !strings.Contains(text, "curl -x http://USER:PASSWORD@127.0.0.1:8080 ") || !strings.Contains(text, "on my.yaml\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {
-		t.Errorf("banner = %s, want credentials, my.yaml, and neither admin nor memory", text)
+	if !strings.Contains(text, "curl -x http://USER:PASSWORD@127.0.0.1:8080 ") || !strings.Contains(text, "on my.yaml\n") || !strings.Contains(text, "log is in /var/log/x.log.\n") || strings.Contains(text, "restart") || strings.Contains(text, "admin") {
+		t.Errorf("banner = %s, want credentials, my.yaml, the log, and neither admin nor memory", text)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"retryproxy/config"
 )
 
 // askFor is how long a running proxy may take to answer.
@@ -57,10 +59,23 @@ func (r remote) client(env Env) (*client, error) {
 			addr = c.Listen.Admin
 		}
 		if token == "" {
-			token = string(c.Admin.Token)
+			token = tokenOf(c)
 		}
 	}
 	return newClient(addr, token)
+}
+
+// tokenOf is the token of the configuration that may do most; empty: there is none.
+func tokenOf(c *config.Config) string {
+	accounts := c.Admin.Accounts()
+	for _, role := range []string{"admin", "operator", "viewer"} {
+		for _, a := range accounts {
+			if a.Role == role {
+				return string(a.Token)
+			}
+		}
+	}
+	return ""
 }
 
 // newClient talks to host:port or http://host:port. The environment's proxy is

@@ -209,8 +209,8 @@ func (e Env) adminOf(r remote, c *config.Config) (*client, error) {
 	if addr == "" {
 		addr = c.Listen.Admin
 	}
-	if token == "" && string(c.Admin.Token) != standIn {
-		token = string(c.Admin.Token)
+	if known := tokenOf(c); token == "" && known != standIn {
+		token = known
 	}
 	if addr == "" {
 		return nil, nil

@@ -131,7 +131,7 @@ func running(t *testing.T, sw *admin.Switch, notReady string) string {
 			return map[string]any{"method": q.Method, "url": q.URL, "mode": "forward", "notes": []string{"header " + q.Fields.Get("A"), "body " + string(q.Body)}}, nil
 		},
 		Metrics: prometheus.NewRegistry(), Ready: func() (bool, string) { return notReady == "", notReady },
-		Token: func() string { return "hush" }, Hosts: func(h string) bool { return strings.HasPrefix(h, "127.0.0.1") },
+		Accounts: func() []admin.Account { return []admin.Account{{Name: "admin", Role: admin.Admin, Token: "hush"}} }, Hosts: func(h string) bool { return strings.HasPrefix(h, "127.0.0.1") },
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")

@@ -85,10 +85,17 @@ func (c *Config) check() []Problem {
 	between(k, "history.calls", c.History.Calls, 1, most)
 	k.alerts(c)
 	k.tracing(&c.Tracing)
+	k.admin(&c.Admin)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
-	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	k.oneOf("log.format", c.Log.Format, "auto", "text", "json")
+	k.log(&c.Log)
 	return k.problems
+}
+
+func (c *checker) log(l *Log) {
+	c.oneOf("log.level", l.Level, "debug", "info", "warn", "error")
+	c.oneOf("log.format", l.Format, "auto", "text", "json")
+	between(c, "log.max_size", l.MaxSize, 1<<20, 1<<40)
+	between(c, "log.keep", l.Keep, 0, 1000)
 }
 
 // Bounds of a lane's share: with none of the slots its calls would starve.

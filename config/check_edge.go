@@ -36,6 +36,30 @@ func (c *checker) listen(conf *Config) {
 	}
 }
 
+// leastToken is how short a token may be, in bytes: shorter ones are guessed.
+const leastToken = 8
+
+// admin checks who is let in. The shorthand is an admin of that name.
+func (c *checker) admin(a *Admin) {
+	names := map[string]string{}
+	if a.Token != "" {
+		names["admin"] = "admin.token"
+	}
+	for i := range a.Tokens {
+		t, at := &a.Tokens[i], fmt.Sprintf("admin.tokens[%d]", i)
+		if t.Name == "" {
+			c.fail(at+".name", "is missing: it signs what is done with the token")
+		} else {
+			c.label(at+".name", t.Name)
+			c.unique(names, t.Name, at+".name")
+		}
+		c.oneOf(at+".role", t.Role, "viewer", "operator", "admin")
+		if len(t.Token) < leastToken {
+			c.fail(at+".token", "want at least %d characters", leastToken)
+		}
+	}
+}
+
 // address checks one address to listen on. Port 0 asks for any free port.
 func (c *checker) address(seen map[string]string, path, addr string) {
 	host, port, err := net.SplitHostPort(addr)

@@ -277,7 +277,23 @@ type DeadLetters struct {
 
 // Admin guards the admin listener.
 type Admin struct {
+	Token  Secret       `key:"token"` // shorthand for one admin of that name
+	Tokens []AdminToken `key:"tokens"`
+}
+
+// AdminToken lets somebody in. Its name signs what is done with it.
+type AdminToken struct {
+	Name  string `key:"name"`
+	Role  string `key:"role"` // viewer, operator, admin
 	Token Secret `key:"token"`
+}
+
+// Accounts are all tokens, the shorthand among them.
+func (a *Admin) Accounts() []AdminToken {
+	if a.Token == "" {
+		return a.Tokens
+	}
+	return append([]AdminToken{{Name: "admin", Role: "admin", Token: a.Token}}, a.Tokens...)
 }
 
 // Tracing is where spans are sent by OTLP.
@@ -290,8 +306,11 @@ type Tracing struct {
 
 // Log says what is logged and how.
 type Log struct {
-	Level  string `key:"level"`  // debug, info, warn, error
-	Format string `key:"format"` // auto, text, json
+	Level   string `key:"level"`    // debug, info, warn, error
+	Format  string `key:"format"`   // auto, text, json
+	File    string `key:"file"`     // empty: standard error
+	MaxSize Size   `key:"max_size"` // of the file, then a new one begins
+	Keep    int    `key:"keep"`     // full files that stay
 }
 
 // Defaults is what a route has that says nothing.

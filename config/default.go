@@ -43,7 +43,7 @@ func Default() *Config {
 		History: History{Keep: 30 * 24 * time.Hour, Calls: 1_000_000}, DeadLetters: DeadLetters{Keep: 30 * 24 * time.Hour, Max: 10000},
 		Tracing: Tracing{Protocol: "http", Sample: 1},
 		Drain:   25 * time.Second,
-		Log:     Log{Level: "info", Format: "auto"},
+		Log:     Log{Level: "info", Format: "auto", MaxSize: 100 << 20, Keep: 7},
 		zone:    time.Local,
 	}
 }

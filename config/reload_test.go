@@ -24,6 +24,12 @@ func TestCheckReload(t *testing.T) {
 		},
 		{"h2c", "drain: 1s\nlisten: {h2c: true}", ""},
 		{"egress and interception", "egress: [{name: a, proxy: direct}]\nshops: {s1: {egress: a}}\negress_default: deny\nintercept: {hosts: [a.test], ca_cert: /c, ca_key: /k}", ""},
+		{"log", "drain: 1s\nlog: {level: debug}", ""},
+		{
+			"log file", "drain: 1s\nlog: {format: json, file: /x.log, max_size: 1MiB, keep: 1}",
+			"test.yaml:2: log.format: cannot change while running; restart to apply it\ntest.yaml:2: log.file: cannot change while running; restart to apply it\n" +
+				"test.yaml:2: log.max_size: cannot change while running; restart to apply it\ntest.yaml:2: log.keep: cannot change while running; restart to apply it",
+		},
 		{"listeners", "listeners: [{addr: '127.0.0.1:82'}]", "test.yaml:1: listeners: cannot change while running; restart to apply it"},
 		{"tracing", "tracing: {sample: 0.5}", "test.yaml:1: tracing.sample: cannot change while running; restart to apply it"},
 	} {

@@ -83,6 +83,18 @@ func (s *Signed) Check() error {
 	return readable("note", s.Note, longestNote)
 }
 
+// As signs in the name of the one whose token it was; empty: there are none. What
+// somebody calls themself beside that stays to be seen.
+func (s *Signed) As(name string) {
+	switch {
+	case name == "" || s.By == name:
+	case s.By == "":
+		s.By = name
+	default:
+		s.By += " (" + name + ")"
+	}
+}
+
 // CheckOptional is Check where either may be left out.
 func (s *Signed) CheckOptional() error {
 	if s.By != "" {

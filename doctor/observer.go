@@ -36,7 +36,7 @@ type Observer struct {
 	mu      sync.Mutex
 	total   totals
 	hosts   *simplelru.LRU[string, *HostView]
-	clients *simplelru.LRU[string, *ClientView]
+	clients *simplelru.LRU[string, *caller]
 	reasons *simplelru.LRU[string, *int64]
 	flaws   *simplelru.LRU[flawKey, *flaw]
 	reload  string        // why the last reload was refused
@@ -61,7 +61,7 @@ type way struct {
 func NewObserver() *Observer {
 	o := &Observer{seed: maphash.MakeSeed()}
 	o.hosts, _ = simplelru.NewLRU[string, *HostView](mostHosts, nil) // fails on sizes below 1 only
-	o.clients, _ = simplelru.NewLRU[string, *ClientView](mostClients, nil)
+	o.clients, _ = simplelru.NewLRU[string, *caller](mostClients, nil)
 	o.reasons, _ = simplelru.NewLRU[string, *int64](mostReasons, nil)
 	o.flaws, _ = simplelru.NewLRU[flawKey, *flaw](mostFlaws, nil)
 	return o
@@ -84,15 +84,15 @@ func (o *Observer) Call(s *attempt.Summary) {
 	if s.Mode == "local" {
 		return
 	}
-	client := addressOnly(s.Client)
-	hash := o.hash(s, client)
+	from := addressOnly(s.Client)
+	hash := o.hash(s, from)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.total.span(s)
 	if s.Result == "failed" || s.Result == "rejected" {
 		*counterLocked(o.reasons, s.Reason)++
 	}
-	o.flawLocked(s, client)
+	o.flawLocked(s, from)
 	if s.Result == "rejected" && len(s.Attempts) == 0 {
 		return // of such calls only the reason is of use
 	}
@@ -100,12 +100,13 @@ func (o *Observer) Call(s *attempt.Summary) {
 		if opaque(s) {
 			o.hostLocked(s).Tunnels++
 			o.total.tunnels++
+			o.clientOfLocked(from).tunnel(s)
 		}
 		return // what an opened one holds comes as calls of their own
 	}
 	o.callLocked(o.hostLocked(s), s)
 	o.total.label(s)
-	o.clientLocked(s, client, hash)
+	o.clientLocked(s, from, hash)
 }
 
 // span widens the time that was seen.
@@ -177,12 +178,9 @@ func (o *Observer) callLocked(v *HostView, s *attempt.Summary) {
 
 // clientLocked counts the call with its client, and whether it is a repeat of
 // the client's own.
-func (o *Observer) clientLocked(s *attempt.Summary, client string, hash uint64) {
-	v, ok := o.clients.Get(bounded(client))
-	if !ok {
-		v = &ClientView{Client: short(client)}
-		o.clients.Add(v.Client, v)
-	}
+func (o *Observer) clientLocked(s *attempt.Summary, from string, hash uint64) {
+	v := o.clientOfLocked(from)
+	v.cover(s)
 	v.Calls++
 	w := &o.ways[hash%mostWays]
 	failed, unsafe := sawFailure(s), s.KeyHash == "" && (s.Method == "POST" || s.Method == "PATCH")
@@ -199,6 +197,16 @@ func (o *Observer) clientLocked(s *attempt.Summary, client string, hash uint64) 
 		v.Reviews++
 	}
 	*w = way{hash, s.Started.Add(s.Duration).UnixNano(), failed, s.Executed != classify.ExecutedNo}
+}
+
+// clientOf is what is counted of a client address.
+func (o *Observer) clientOfLocked(from string) *caller {
+	v, ok := o.clients.Get(bounded(from))
+	if !ok {
+		v = &caller{ClientView: ClientView{Client: short(from)}}
+		o.clients.Add(v.Client, v)
+	}
+	return v
 }
 
 // follow counts a call that came soon after one just like it.
@@ -295,7 +303,9 @@ func (o *Observer) View() View {
 		v.Hosts = append(v.Hosts, *h)
 	}
 	for _, c := range o.clients.Values() {
-		v.Clients = append(v.Clients, *c)
+		if c.Calls > 0 {
+			v.Clients = append(v.Clients, c.ClientView)
+		}
 	}
 	for _, reason := range o.reasons.Keys() {
 		n, _ := o.reasons.Peek(reason)

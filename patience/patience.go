@@ -6,7 +6,6 @@ package patience
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +51,7 @@ type Patience struct {
 // kind is the figures of a kind.
 type kind struct {
 	View
-	times histogram
+	times Times
 	told  bool // that most leave
 }
 
@@ -129,51 +128,11 @@ func (k *kind) add(c *Call) {
 	if c.Waited {
 		k.WaitedLeft++
 	}
-	k.times.add(c.Left)
+	k.times.Add(c.Left)
 }
 
 func (k *kind) view() View {
 	v := k.View
-	v.P50, v.P90 = k.times.quantile(0.5), k.times.quantile(0.9)
+	v.P50, v.P90 = k.times.Quantile(0.5), k.times.Quantile(0.9)
 	return v
-}
-
-// histogram counts times in steps of a tenth, which is as exact as a person's or a
-// bot's patience has to be known.
-type histogram struct {
-	counts [buckets]int
-	n      int
-}
-
-const (
-	least   = 10 * time.Millisecond
-	step    = 1.1
-	buckets = 160 // up to 11 hours
-)
-
-func (h *histogram) add(d time.Duration) {
-	i := 0
-	if d > least {
-		i = min(int(math.Log(float64(d)/float64(least))/math.Log(step))+1, buckets-1)
-	}
-	h.counts[i]++
-	h.n++
-}
-
-// quantile is the middle of the step that holds it, to two digits.
-func (h *histogram) quantile(q float64) time.Duration {
-	rank := int(math.Ceil(q * float64(h.n)))
-	seen := 0
-	for i, n := range h.counts {
-		if seen += n; n > 0 && seen >= rank {
-			return twoDigits(time.Duration(float64(least) * math.Pow(step, float64(i)-0.5)))
-		}
-	}
-	return 0
-}
-
-// twoDigits leaves out what is not known.
-func twoDigits(d time.Duration) time.Duration {
-	unit := time.Duration(math.Pow10(int(math.Log10(float64(d))) - 1))
-	return d.Round(unit)
 }

@@ -96,13 +96,17 @@ type Facts struct {
 
 // Facts reads a request.
 func (p *Preset) Facts(r *document.Request) Facts {
-	f := Facts{Operation: first(p.Operation, r), BusinessKey: first(p.BusinessKey, r)}
+	f := p.FactsOf(first(p.Operation, r), r)
+	f.BusinessKey = first(p.BusinessKey, r)
 	if token := first(p.Token, r); token != "" {
 		f.Token = sha256.Sum256([]byte(token))
 	}
-	f.Nature = p.nature(f.Operation, r)
-	f.Scarce = glob.Any(p.Scarce, f.Operation)
 	return f
+}
+
+// FactsOf is what is known of an operation, whatever the request says which one it is.
+func (p *Preset) FactsOf(operation string, r *document.Request) Facts {
+	return Facts{Operation: operation, Nature: p.nature(operation, r), Scarce: glob.Any(p.Scarce, operation)}
 }
 
 // nature says whether the call changes something, and may be made twice.

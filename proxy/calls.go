@@ -147,6 +147,7 @@ func (x *exchange) describe() {
 	s, f := x.sum, x.call.Request.Fields
 	s.Mode, s.User, s.Labels, s.Method = x.mode, x.user.Name, x.labels, x.call.Request.Method
 	s.ClientID, s.Trace = f.Get("X-Request-Id"), x.traceparent()
+	s.Agent = agentOf(f)
 	if len(x.hops) > 0 {
 		s.Scheme, s.Host = x.hops[0].target.Scheme, x.hops[0].host
 	}

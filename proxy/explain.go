@@ -551,8 +551,6 @@ func (e *Explanation) clients(x *exchange, patienceOf func(taskType string) pati
 // waits plans the delays of all retries that may be made.
 func (e *Explanation) waits(x *exchange) {
 	b := x.policy.Backoff
-	plain := b
-	plain.Jitter = "none"
 	e.FastFirst = x.policy.FirstRetry == "fast"
 	for n := 1; n <= e.Retries; n++ {
 		low, high := b.Delay(n, 0), b.Delay(n, 1)
@@ -561,7 +559,7 @@ func (e *Explanation) waits(x *exchange) {
 			low = b.Delay(n, f.dice(n))
 			high = low
 		}
-		e.Delays = append(e.Delays, Delay{n, plain.Delay(n, 0).Milliseconds(), low.Milliseconds(), high.Milliseconds()})
+		e.Delays = append(e.Delays, Delay{n, b.Nominal(n).Milliseconds(), low.Milliseconds(), high.Milliseconds()})
 	}
 }
 

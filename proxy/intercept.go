@@ -8,6 +8,7 @@ import (
 
 	"retryproxy/inbound"
 	"retryproxy/intercept"
+	"retryproxy/message"
 )
 
 const (
@@ -40,10 +41,16 @@ func (x *exchange) pinner() string {
 	if x.labels.Shop != "" {
 		name += ";shop=" + x.labels.Shop
 	}
-	if agent := x.call.Request.Fields.Get("User-Agent"); agent != "" {
-		name += ";agent=" + agent[:min(len(agent), mostAgent)]
+	if agent := agentOf(x.call.Request.Fields); agent != "" {
+		name += ";agent=" + agent
 	}
 	return name
+}
+
+// agentOf is the beginning of a User-Agent; empty: there is none.
+func agentOf(f message.Fields) string {
+	agent := f.Get("User-Agent")
+	return agent[:min(len(agent), mostAgent)]
 }
 
 // open answers a CONNECT without dialling: what comes inside is served on the

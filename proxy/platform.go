@@ -14,6 +14,7 @@ import (
 	"retryproxy/idempotency"
 	"retryproxy/inspect"
 	"retryproxy/message"
+	"retryproxy/newcode"
 	"retryproxy/policy"
 	"retryproxy/presets"
 )
@@ -175,7 +176,10 @@ func worded(s *classify.Said) string {
 // noteNew tells of a code that no rule knows, once.
 func (x *exchange) noteNew(s *classify.Said) {
 	if h := x.p.Hooks.NewCode; h != nil {
-		h(x.preset.Name)
+		h(&newcode.Answer{
+			Platform: x.preset.Name, Operation: x.known.Operation, Code: s.Code, Sub: s.Sub, Message: s.Message,
+			Host: x.hops[x.hop].host, Shop: x.labels.Shop, CallID: x.id, At: time.Now(),
+		})
 	}
 	if x.p.hosts.first("code " + x.preset.Name + " " + s.Code + " " + s.Sub) {
 		x.p.Log.Warn("the platform says something that its preset does not know: a write is in doubt",

@@ -21,6 +21,7 @@ import (
 	"retryproxy/intercept"
 	"retryproxy/internal/spool"
 	"retryproxy/limiter"
+	"retryproxy/newcode"
 	"retryproxy/pause"
 	"retryproxy/report"
 	"retryproxy/upstream"
@@ -82,8 +83,8 @@ type Hooks struct {
 	PassThrough func(host string)             // a client refuses our CA: its tunnels there stay closed
 	Failover    func(policy, from, to string) // an order goes to another supplier: names of presets
 	Query       func(preset, answer string)
-	NewCode     func(preset string) // an answer that its preset does not know
-	KeyOnly     func(host string)   // a repeat whose only basis is the key
+	NewCode     func(a *newcode.Answer) // one that its preset does not know
+	KeyOnly     func(host string)       // a repeat whose only basis is the key
 }
 
 // Proxy serves calls. Make one with New.

@@ -36,6 +36,9 @@ type Group struct {
 	Arms   []Arm
 }
 
+// mostHealed is how many attempts are told apart.
+const mostHealed = 10
+
 // Report counts. Make one with New; all methods are safe for concurrent use.
 type Report struct {
 	mu     sync.Mutex // guards groups, and changes of arms
@@ -58,7 +61,8 @@ type counted struct {
 // figures are those of one arm.
 type figures struct {
 	since                         time.Time
-	calls, succeeded, saved, left int // saved: succeeded after more than one attempt
+	calls, succeeded, saved, left int             // saved: succeeded after more than one attempt
+	healed                        [mostHealed]int // of succeeded: on attempt 1, 2, …
 	attempts, sent, added         moments
 	spread                        histogram // of added
 }
@@ -135,6 +139,7 @@ func (f *figures) add(c *Call) {
 	f.calls++
 	if c.Succeeded {
 		f.succeeded++
+		f.healed[min(max(c.Attempts, 1), mostHealed)-1]++
 	}
 	if c.Succeeded && c.Attempts > 1 {
 		f.saved++

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,13 @@ func TestCount(t *testing.T) {
 	if got.Calls != 10 || got.Succeeded != 9 || got.Saved != 2 || got.Left != 3 || !got.Since.Equal(start) || got.Variant != "a" || got.Weight != 90 {
 		t.Errorf("a = %+v, want 10 calls, 9 succeeded, 2 saved, 3 left", got)
 	}
+	count(r, "ship/b", 1, Call{Succeeded: true, Attempts: 10})
+	count(r, "ship/b", 2, Call{Succeeded: true, Attempts: 1000})
+	count(r, "ship/b", 2, Call{Attempts: 3})
+	if b := armOf(t, r, "ship/b"); !slices.Equal(got.Healed, []int{7, 2, 0, 0, 0, 0, 0, 0, 0, 0}) || !slices.Equal(b.Healed, []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 3}) {
+		t.Errorf("healed = %v and %v, want 7 and 2 on attempts 1 and 2, and 3 on the last", got.Healed, b.Healed)
+	}
+	r.Reset("ship", start)
 	low, high := edges(bucket(7000))
 	for what, c := range map[string][2]float64{
 		"success": {got.Success.Value, 0.9}, "attempts": {got.Attempts.Value, 1.5}, "amplification": {got.Amplification.Value, 1.3},

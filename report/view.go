@@ -44,6 +44,9 @@ type ArmView struct {
 	Succeeded int       `json:"succeeded"`
 	Saved     int       `json:"saved"` // of them by a retry
 	Left      int       `json:"left"`  // clients that left before the end; not among the calls
+	// Healed are those that succeeded on attempt 1, on attempt 2, …; the last place has
+	// all on attempt 10 or later.
+	Healed []int `json:"healed"`
 
 	Success       Estimate `json:"success"`
 	Attempts      Estimate `json:"attempts_per_call"`
@@ -129,7 +132,7 @@ func (r *Report) policyLocked(g *group) PolicyView {
 func (f *figures) view(a Arm) ArmView {
 	return ArmView{
 		Name: a.Name, Variant: a.Variant, Weight: a.Weight, Since: f.since,
-		Calls: f.calls, Succeeded: f.succeeded, Saved: f.saved, Left: f.left,
+		Calls: f.calls, Succeeded: f.succeeded, Saved: f.saved, Left: f.left, Healed: f.healed[:],
 		Success: proportion(f.succeeded, f.calls), Attempts: f.attempts.estimate(), Amplification: f.sent.estimate(),
 		Added: f.added.estimate(), AddedP95: f.spread.quantile(f.calls),
 	}
