@@ -7,6 +7,9 @@ MAKEFLAGS += --no-print-directory
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+SBOM := go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -std -noserial -notimestamp -version $(VERSION)
+# What a release is built by: nothing of this machine, of its caches or of git gets in.
+RELEASE := CGO_ENABLED=0 GOFLAGS= GOAMD64=v1 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # A count, not a time: at the end of a time go test can take its own deadline for a
 # finding ("context deadline exceeded", golang/go#75804).
@@ -14,7 +17,7 @@ FUZZTIME ?= 10000x
 BENCH ?= .
 COUNT ?= 1
 
-.PHONY: help build run demo test race lint fmt docs fuzz bench e2e clients cross check clean
+.PHONY: help build run demo test race lint fmt docs fuzz bench e2e clients cross dist repro kit check clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -67,12 +70,33 @@ cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
 	@for p in $(PLATFORMS); do \
 	  out=dist/retryproxy-$${p%/*}-$${p#*/}; [[ $$p == windows/* ]] && out=$$out.exe; \
 	  echo "$$out"; \
-	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go build -trimpath -ldflags '$(LDFLAGS)' -o "$$out" .; \
+	  GOOS=$${p%/*} GOARCH=$${p#*/} $(RELEASE) -o "$$out" .; \
 	done
 	GOOS=windows CGO_ENABLED=0 go vet -trimpath ./... # reuses what was just built
 
+dist: ## a release in dist/: the binaries of all platforms, their SBOMs, checksums
+	rm -rf dist
+	$(MAKE) cross repro
+	@cd dist; for f in retryproxy-*; do \
+	  echo "$$f.cdx.json"; \
+	  $(SBOM) -output "$$f.cdx.json" "$$f"; \
+	  go version -m "$$f" | awk '$$1 == "dep" {print $$2 "@" $$3}' | while read -r dep; do \
+	    grep -qF "$$dep" "$$f.cdx.json" || { echo "the SBOM lacks $$dep" >&2; exit 1; }; \
+	  done; \
+	done
+	@cd dist; $$(command -v sha256sum || echo shasum -a 256) retryproxy-* >SHA256SUMS; cat SHA256SUMS
+
+repro: ## build one of dist/ again, in another folder and without a cache: the same bytes?
+	@dir=$$(mktemp -d); trap 'chmod -R u+w "$$dir"; rm -rf "$$dir"' EXIT; \
+	git ls-files -z --cached --others --exclude-standard | tar -c --null --files-from - | tar -x -C "$$dir"; \
+	cd "$$dir"; GOOS=linux GOARCH=amd64 GOCACHE="$$dir/.cache" $(RELEASE) -o again .; \
+	cmp again "$(CURDIR)/dist/retryproxy-linux-amd64"; echo "the same bytes again"
+
+kit: ## check deploy/ by the types of Kubernetes and Compose
+	cd deploy/testdata/strict && go vet . && go test -count=1 .
+
 check: export RETRYPROXY_CLIENTS := off# in the target test; clients runs them
-check: lint cross test fuzz e2e clients ## all that CI runs
+check: lint dist test kit fuzz e2e clients ## all that CI runs
 
 clean: ## remove what was built
 	rm -rf retryproxy retryproxy.exe dist

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,10 +45,22 @@ type figures struct {
 	warnings        int
 }
 
-// countCall counts a call that ended in the trend. What was answered without an attempt,
-// and tunnels that we opened, whose calls are counted themselves, are none.
+// countCall counts a call that ended in the trend.
 func (o *overview) countCall(s *attempt.Summary) {
-	c := trend.Call{Host: s.Host, Shop: s.Labels.Shop, Ended: s.Ended}
+	if c, ok := inTrend(s); ok {
+		o.trend.Call(&c)
+	}
+}
+
+// inTrend is a call as the trend has it; false: it has not. Those are calls that were
+// refused for the client's own fault, parked, or answered without an attempt, and tunnels
+// that we opened, whose calls are counted themselves.
+func inTrend(s *attempt.Summary) (c trend.Call, ok bool) {
+	tunnel := s.Mode == "connect" || s.Method == "CONNECT"
+	if toOurselves(s) || tunnel && len(s.Attempts) == 0 {
+		return c, false
+	}
+	c = trend.Call{Host: s.Host, Shop: s.Labels.Shop, Ended: s.Ended}
 	switch s.Result {
 	case "success":
 		c.Succeeded = true
@@ -55,15 +68,11 @@ func (o *overview) countCall(s *attempt.Summary) {
 		c.Succeeded, c.Recovered = true, true
 	case "failed":
 		c.Failed = true
-	case "cancelled":
-	default:
-		return
+	case "rejected":
+		c.Failed = slices.Contains([]string{"store_unavailable", "store_full", "local_resource", "shutting_down"}, s.Reason)
+		return c, c.Failed
 	}
-	tunnel := s.Mode == "connect" || s.Method == "CONNECT"
-	if toOurselves(s) || tunnel && len(s.Attempts) == 0 {
-		return
-	}
-	o.trend.Call(&c)
+	return c, s.Result != "replay"
 }
 
 // countAttempt counts an attempt in the trend.

@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"retryproxy/attempt"
 )
 
 // seenOverview is GET /api/v1/overview as a page reads it.
@@ -339,4 +341,45 @@ func TestCoverageOfClients(t *testing.T) {
 			t.Errorf("advice = %+v, want one about the tunnel", k.Advice)
 		}
 	})
+}
+
+func TestWhatTheTrendCounts(t *testing.T) {
+	for _, tt := range []struct {
+		result, reason, mode string
+		attempts             int
+		want                 string // empty: it is not counted
+	}{
+		{"success", "ok", "forward", 1, "succeeded"},
+		{"recovered", "ok", "reverse", 2, "recovered"},
+		{"failed", "attempts_exhausted", "forward", 4, "failed"},
+		{"failed", "breaker_open", "forward", 0, "failed"},
+		{"cancelled", "client_gone", "forward", 1, "left"},
+		{"rejected", "store_unavailable", "forward", 0, "failed"},
+		{"rejected", "auth_required", "forward", 0, ""},
+		{"rejected", "parked", "forward", 1, ""}, // it counts when it is over
+		{"replay", "ok", "forward", 0, ""},
+		{"success", "ok", "local", 0, ""},
+		{"success", "ok", "connect", 1, "succeeded"}, // opaque
+		{"success", "ok", "connect", 0, ""},          // opened
+	} {
+		s := &attempt.Summary{Result: tt.result, Reason: tt.reason, Mode: tt.mode, Host: "h", Labels: attempt.Labels{Shop: "s"}, Ended: time.Unix(60, 0), Attempts: make(attempt.History, tt.attempts)}
+		c, ok := inTrend(s)
+		got := ""
+		switch {
+		case !ok:
+		case c.Host != "h" || c.Shop != "s" || !c.Ended.Equal(s.Ended):
+			got = "of nobody"
+		case c.Recovered && c.Succeeded:
+			got = "recovered"
+		case c.Succeeded:
+			got = "succeeded"
+		case c.Failed:
+			got = "failed"
+		default:
+			got = "left"
+		}
+		if got != tt.want {
+			t.Errorf("%s, %s, %s with %d attempts counts as %q, want %q", tt.result, tt.reason, tt.mode, tt.attempts, got, tt.want)
+		}
+	}
 }

@@ -67,7 +67,7 @@ func (s spans) one(kind trace.SpanKind) sdk.ReadOnlySpan {
 func said(span sdk.ReadOnlySpan, key string) string {
 	for _, a := range span.Attributes() {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

@@ -3,11 +3,13 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"retryproxy/config"
+	"retryproxy/intercept"
 	"retryproxy/service"
 )
 
@@ -103,5 +105,80 @@ func TestServicesAreOfWindows(t *testing.T) {
 		if code, _, stderr := serviceCommand(t, nil, c.name, args...); code != Failure || !strings.Contains(stderr, "unsupported") {
 			t.Errorf("%s = %d, %q, want that it is not for this system", c.name, code, stderr)
 		}
+	}
+}
+
+// scriptCommand is a command of the program in the install script.
+var scriptCommand = regexp.MustCompile(`\$program ((?:[a-z-]+ )?[a-z-]+) (-[^|}\r\n]*)`)
+
+// TestInstallScriptCommands: each is one of ours, with flags that it has.
+func TestInstallScriptCommands(t *testing.T) {
+	if service.Here {
+		t.Skip("it would take the service of this machine away")
+	}
+	script, err := os.ReadFile("../deploy/windows/install.ps1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append(everywhere(), serviceCommands()...)
+	found := scriptCommand.FindAllStringSubmatch(string(script), -1)
+	if len(found) < 6 {
+		t.Errorf("the script has %d commands with flags, want at least 6", len(found))
+	}
+	for _, m := range found {
+		c := find(all, m[1])
+		if c == nil {
+			t.Errorf("%q is not a command", m[1])
+			continue
+		}
+		var problems strings.Builder
+		args := strings.Fields(strings.NewReplacer("$config", "/no/config", "$data", "/no/data", "$Name", "x").Replace(m[2]))
+		c.run(args, Env{Life: t.Context(), Stdout: &problems, Stderr: &problems, Getenv: func(string) string { return "" }, Defaults: defaults(t)})
+		if strings.Contains(problems.String(), "flag") {
+			t.Errorf("%s %q: %s", m[1], args, problems.String())
+		}
+	}
+}
+
+// documentedCommand is a command in the code of a page.
+var documentedCommand = regexp.MustCompile("(?m)(?:^ {4}|`|&& )(?:\\S*=\\S+ |sudo )*(?:\\./)?/?retryproxy(?:-new)? ([^`#|>&\n]+)")
+
+// quotedText is one argument in a shell.
+var quotedText = regexp.MustCompile(`"[^"]*"`)
+
+// TestDocumentedCommands: those of the pages for operators are ours, with flags that they have.
+func TestDocumentedCommands(t *testing.T) {
+	found := 0
+	for _, page := range []string{"operations.md", "operations.zh-CN.md", "sizing.md", "security.md", "upgrade.md", "../deploy/README.md"} {
+		text, err := os.ReadFile("../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range documentedCommand.FindAllStringSubmatch(string(text), -1) {
+			args := strings.Fields(quotedText.ReplaceAllString(m[1], "text"))
+			if args[0] == "…" || strings.HasPrefix(args[0], "*.") {
+				continue
+			}
+			found++
+			c, rest := match(args)
+			if c == nil {
+				t.Errorf("%s: %q is no command", page, m[1])
+				continue
+			}
+			if c.name == "serve" || c.name == "store new-key" || c.name == "simulate" {
+				continue // they would do it
+			}
+			nobody := func(e *Env) {
+				e.Getenv = func(string) string { return "127.0.0.1:1" }
+				e.CA = func(string, string) (intercept.Files, error) { return intercept.Files{}, os.ErrNotExist }
+			}
+			_, _, said := typed(t, nobody, append(strings.Fields(c.name), rest...)...)
+			if strings.Contains(said, "flag provided") || strings.Contains(said, "needs an argument") || strings.Contains(said, ": want ") {
+				t.Errorf("%s: %q: %s", page, m[1], said)
+			}
+		}
+	}
+	if found < 60 {
+		t.Errorf("%d commands are documented, want at least 60", found)
 	}
 }

@@ -17,12 +17,13 @@ import (
 
 // options are the flags.
 type options struct {
-	binary string
-	dir    string // where data goes: its disk is what is measured
-	window time.Duration
-	rounds int
-	parked int
-	only   string
+	binary  string
+	dir     string // where data goes: its disk is what is measured
+	window  time.Duration
+	rounds  int
+	parked  int
+	records int
+	only    string
 }
 
 func main() {
@@ -32,7 +33,8 @@ func main() {
 	flag.DurationVar(&o.window, "window", 5*time.Second, "of one measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each is measured")
 	flag.IntVar(&o.parked, "parked", 100_000, "how many calls are parked")
-	flag.StringVar(&o.only, "only", "", "one of rate, steady, parked (default: all)")
+	flag.IntVar(&o.records, "records", 50_000, "how many calls leave a record, of which size is told")
+	flag.StringVar(&o.only, "only", "", "one of rate, steady, parked, size (default: all)")
 	flag.Parse()
 	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "durable:", err)
@@ -58,7 +60,7 @@ func run(o *options) error {
 	for _, part := range []struct {
 		name string
 		run  func() error
-	}{{"rate", l.rate}, {"steady", l.steady}, {"parked", l.parkedCalls}} {
+	}{{"rate", l.rate}, {"steady", l.steady}, {"parked", l.parkedCalls}, {"size", l.sizes}} {
 		if o.only == "" || o.only == part.name {
 			if err := part.run(); err != nil {
 				return fmt.Errorf("%s: %w", part.name, err)

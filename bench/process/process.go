@@ -119,6 +119,17 @@ func (p *Process) Memory() (int64, error) {
 	return 0, errors.New("/proc: no VmRSS")
 }
 
+// Written is what it had written to disks, in bytes.
+func (p *Process) Written() (n int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nwrite_bytes: ")
+	_, err = fmt.Sscan(rest, &n)
+	return n, err
+}
+
 // FreeAddress is a loopback address that nobody listens on now.
 func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
