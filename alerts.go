@@ -139,11 +139,12 @@ func (a *app) alertBreaker(e *breaker.Event, h *limiter.HostView) {
 	}
 }
 
-// watched is a store whose failures the alerts and the overview see.
+// watched is a store whose failures the alerts, the overview and the metrics see.
 type watched struct {
 	idempotency.Store
 	alerts   func() *alert.Alerts
 	overview *overview
+	up       func(bool)
 }
 
 // Begin implements idempotency.Store.
@@ -175,9 +176,11 @@ func (w watched) saw(err error, room bool) {
 		w.overview.storeFails(true, err.Error())
 		w.alerts().StoreFailed("store_full", err.Error())
 	case errors.Is(err, idempotency.ErrUnavailable):
+		w.up(false)
 		w.overview.storeFails(false, err.Error())
 		w.alerts().StoreFailed("store_unavailable", err.Error())
 	default:
+		w.up(true)
 		w.overview.storeWorks(room)
 		w.alerts().StoreWorked(room)
 	}

@@ -472,3 +472,51 @@ func TestWindowsKit(t *testing.T) {
 		}
 	}
 }
+
+// ignored says whether .dockerignore keeps a file out of the image's build: the last
+// pattern that means it, or a folder that it is in, decides.
+func ignored(patterns []string, file string) (out bool) {
+	for _, p := range patterns {
+		p, back := strings.CutPrefix(p, "!")
+		anywhere, deep := strings.CutPrefix(p, "**/")
+		for at := file; at != "."; at = path.Dir(at) {
+			means, _ := path.Match(p, at)
+			if deep {
+				means, _ = path.Match(anywhere, path.Base(at))
+			}
+			if means {
+				out = !back
+			}
+		}
+	}
+	return out
+}
+
+// TestTheImageHasWhatIsBuilt: all files of the program, embedded ones too, are in the
+// build of the image, and no secret of a deployment is.
+func TestTheImageHasWhatIsBuilt(t *testing.T) {
+	patterns := strings.Fields(readShipped(t, ".dockerignore"))
+	const list = `{{if and .Module .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{end}}`
+	found, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", list, ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := strings.Fields(string(found))
+	if len(files) < 100 {
+		t.Errorf("the program has %d files, want more", len(files))
+	}
+	for _, file := range files {
+		if name, err := filepath.Rel(here, file); err != nil || ignored(patterns, filepath.ToSlash(name)) {
+			t.Errorf(".dockerignore keeps %s out of the image's build (%v)", name, err)
+		}
+	}
+	for _, name := range []string{"deploy/compose/secrets/store_key", ".git/config", "main_test.go", "config/testdata/x.yaml", "example/bot.sh"} {
+		if !ignored(patterns, name) {
+			t.Errorf(".dockerignore lets %s into the image's build", name)
+		}
+	}
+}

@@ -65,6 +65,7 @@ func (a *app) alone(up bool) {
 	a.limits.mu.Lock()
 	defer a.limits.mu.Unlock()
 	a.limits.parts = 1
+	a.metrics.StoreUp(up)
 	if a.overview.storeWorks(false); !up {
 		a.overview.storeFails(false, "Redis cannot be reached")
 		a.limits.parts = a.store.fleet.Replicas()

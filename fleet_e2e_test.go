@@ -120,8 +120,9 @@ func TestE2EFleetIsOne(t *testing.T) {
 // those without a key pass. It goes on by itself.
 func TestE2ERedisGoesAndComesBack(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t, "appendonly", "yes", "appendfsync", "always")
-	a := replica(t, redis)
+	redis, port := redistest.Start(t, "appendonly", "yes", "appendfsync", "always"), freePort(t)
+	config := strings.Replace(fmt.Sprintf(fleetConfig, redis.URL(), noLimits, "blind.test"), `admin: ""`, fmt.Sprintf(`admin: "127.0.0.1:%d"`, port), 1)
+	a := runBinary(t, filepath.Join(t.TempDir(), "c.yaml"), port, config)
 	up, seen := receipts(t, nil)
 	if got, err := a.order(up, "before", "x"); err != nil || got.status != 201 {
 		t.Fatalf("before: %v, %v", got, err)
@@ -148,6 +149,9 @@ func TestE2ERedisGoesAndComesBack(t *testing.T) {
 		if n := seen.Load() - sent; n != 0 {
 			t.Errorf("%s: %d requests were sent", gone.name, n)
 		}
+		if text := a.metrics(); !strings.Contains(text, "\nretryproxy_store_up 0\n") {
+			t.Errorf("%s: the metrics do not tell", gone.name)
+		}
 		if got, err := a.order(up, "", "x"); err != nil || got.status != 201 {
 			t.Errorf("%s: a call without a key got %d, %v, want 201", gone.name, got.status, err)
 		}
@@ -164,6 +168,21 @@ func TestE2ERedisGoesAndComesBack(t *testing.T) {
 			t.Errorf("%s: what was done before = %v, %v, want a replay", gone.name, got, err)
 		}
 	}
+}
+
+// metrics is what a scrape gets.
+func (p *process) metrics() string {
+	p.t.Helper()
+	res, err := http.Get("http://" + p.admin + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
 }
 
 // insist repeats an order until its answer is final, as long as patience lasts.

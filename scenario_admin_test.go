@@ -17,7 +17,7 @@ var promised = map[string]string{
 	"calls_total": "mode policy result", "call_attempts": "policy result", "attempts_total": "class host policy reason",
 	"retries_total": "host policy", "retries_denied_total": "dimension", "call_duration_seconds": "policy result",
 	"attempt_duration_seconds": "class host", "retry_wait_seconds": "cause", "overhead_seconds": "", "waiting": "cause", "in_flight": "host",
-	"breaker_state": "host scope", "idempotency_total": "result", "records": "", "records_bytes": "", "records_evicted_total": "",
+	"breaker_state": "host scope", "idempotency_total": "result", "records": "", "records_by_state": "state", "store_up": "", "records_bytes": "", "records_evicted_total": "",
 	"dead_letters_total": "reason", "dead_letters_stored": "", "tunnels_total": "host", "suspect_answers_total": "host",
 	"key_only_repeats_total": "host", "config_last_reload_successful": "", "config_last_reload_success_timestamp_seconds": "",
 	"stops_total": "reason", "ignored_values_total": "field", "denied_total": "reason", "build_info": "goversion version",

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,39 @@ func TestAlertOnStore(t *testing.T) {
 		r.wantTold(hook, "store firing", "store recovered")
 	}, patches([]string{"idempotency: {ttl: 1h}", "idempotency: {ttl: 1h, entries: 2}"},
 		[]string{"{ttl: 1h, entries: 2}", "{ttl: 1h, entries: 2}\nalerts: [{on: store, webhook: {url: 'http://hook.test/'}}]"})...)
+}
+
+// ailing is a store that can be away for a while.
+type ailing struct {
+	idempotency.Store
+	away *atomic.Bool
+}
+
+func (s ailing) Begin(ctx context.Context, c idempotency.Claim, now time.Time) (idempotency.Begun, error) {
+	if s.away.Load() {
+		return away{}.Begin(ctx, c, now)
+	}
+	return s.Store.Begin(ctx, c, now)
+}
+
+func TestMetricOfTheStore(t *testing.T) {
+	var gone atomic.Bool
+	durably(t, func(a *app) {
+		kept := a.proxy.Store.(recordStore)
+		seen := kept.Store.(watched)
+		seen.Store = ailing{seen.Store, &gone}
+		kept.Store = seen
+		a.proxy.Store = kept
+	}, func(r *rig) {
+		u := r.upstream("u1.test:80", answer(200, "fine"))
+		r.wantMetric(1, "store_up")
+		gone.Store(true)
+		r.want(r.post("http://u1.test/x", "b", keyed), 503, u, 0)
+		r.wantMetric(0, "store_up")
+		gone.Store(false)
+		r.want(r.post("http://u1.test/x", "b", keyed), 200, u, 1)
+		r.wantMetric(1, "store_up")
+	}, plain...)
 }
 
 // Who leaves before the store has answered says nothing of the store.

@@ -192,7 +192,7 @@ func (a *app) openStore(ctx context.Context, cfg *config.Config) (err error) {
 		return errors.Join(err, a.store.Close())
 	}
 	a.overview.started, a.overview.trend = time.Now(), trend.New()
-	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview}
+	a.store.Store = watched{a.store.Store, func() *alert.Alerts { return a.alerts }, &a.overview, a.metrics.StoreUp}
 	return nil
 }
 

@@ -149,7 +149,7 @@ var quotedText = regexp.MustCompile(`"[^"]*"`)
 // TestDocumentedCommands: those of the pages for operators are ours, with flags that they have.
 func TestDocumentedCommands(t *testing.T) {
 	found := 0
-	for _, page := range []string{"operations.md", "operations.zh-CN.md", "sizing.md", "security.md", "upgrade.md", "../deploy/README.md"} {
+	for _, page := range []string{"operations.md", "operations.zh-CN.md", "sizing.md", "security.md", "upgrade.md", "alert-runbook.md", "../deploy/README.md", "../deploy/prometheus/rules.yaml"} {
 		text, err := os.ReadFile("../docs/" + page)
 		if err != nil {
 			t.Fatal(err)

@@ -70,6 +70,7 @@ type Metrics struct {
 	pauseStarts     *prometheus.CounterVec
 	keyOnly         *prometheus.CounterVec
 	alerts          *prometheus.CounterVec
+	storeUp         prometheus.Gauge
 	reloadOK        prometheus.Gauge
 	reloadAt        prometheus.Gauge
 
@@ -112,10 +113,12 @@ func New(c Config) *Metrics {
 		failovers:       f.counter("failovers_total", "Orders handed on to another supplier after a definite failure; from and to are presets.", "policy", "from", "to"),
 		keyOnly:         f.counter("key_only_repeats_total", "Repeats that only the idempotency key makes safe.", "host"),
 		alerts:          f.counter("alerts_total", "Messages of alerts, by what became of them for each target.", "rule", "result"),
+		storeUp:         f.gauge("store_up", "1 while the store of records does what it is asked; 0 while it cannot be read or written."),
 		reloadOK:        f.gauge("config_last_reload_successful", "1 when the newest configuration was good."),
 		reloadAt:        f.gauge("config_last_reload_success_timestamp_seconds", "When a configuration was last applied."),
 	}
 	f.build(c.Version)
+	m.StoreUp(true) // without one that opened there is no process
 	return m
 }
 
@@ -185,6 +188,15 @@ func (m *Metrics) KeyOnlyRepeat(host string) { m.host(m.keyOnly, host) }
 // Alert counts a message to one target: sent, failed or dropped.
 func (m *Metrics) Alert(rule, result string) {
 	m.alerts.WithLabelValues(m.rules.label(rule), result).Inc()
+}
+
+// StoreUp tells whether the store of records works.
+func (m *Metrics) StoreUp(up bool) {
+	if !up {
+		m.storeUp.Set(0)
+		return
+	}
+	m.storeUp.Set(1)
 }
 
 // Reload tells how reading the configuration went.

@@ -182,7 +182,7 @@ func TestSources(t *testing.T) {
 			}
 		},
 		Records: func() idempotency.Stats {
-			return idempotency.Stats{Records: 7, Bytes: 900, EvictedEarly: 2, ByState: map[idempotency.State]int{idempotency.StateDead: 1, idempotency.StateInDoubt: 2}}
+			return idempotency.Stats{Records: 7, Bytes: 900, EvictedEarly: 2, OldestParked: time.Unix(1800000000, 5e8), ByState: map[idempotency.State]int{idempotency.StateDead: 1, idempotency.StateInDoubt: 2}}
 		},
 	})
 	assertMetrics(t, m,
@@ -207,6 +207,9 @@ func TestSources(t *testing.T) {
 		`retryproxy_records 7`,
 		`retryproxy_records_bytes 900`,
 		`retryproxy_records_evicted_total 2`,
+		`retryproxy_records_by_state{state="in_doubt"} 2`,
+		`retryproxy_records_by_state{state="parked"} 0`,
+		`retryproxy_parked_oldest_timestamp_seconds 1.8000000005e+09`,
 		`retryproxy_dead_letters_stored 3`,
 	)
 }
@@ -216,6 +219,23 @@ func TestSourcesLeftOut(t *testing.T) {
 	m.Watch(Sources{})
 	if text := exposition(t, m); strings.Contains(text, "retryproxy_records") {
 		t.Error("records are shown without a source")
+	}
+}
+
+func TestStoreUp(t *testing.T) {
+	m := newMetrics()
+	assertMetrics(t, m, `retryproxy_store_up 1`)
+	m.StoreUp(false)
+	assertMetrics(t, m, `retryproxy_store_up 0`)
+	m.StoreUp(true)
+	assertMetrics(t, m, `retryproxy_store_up 1`)
+}
+
+func TestNothingParkedHasNoDate(t *testing.T) {
+	m := newMetrics()
+	m.Watch(Sources{Records: func() idempotency.Stats { return idempotency.Stats{} }})
+	if text := exposition(t, m); strings.Contains(text, "retryproxy_parked_oldest") {
+		t.Error("a date is shown though nothing is parked")
 	}
 }
 

@@ -50,6 +50,8 @@ var (
 	descRecords  = describe("records", "Idempotency records held.")
 	descBytes    = describe("records_bytes", "Bytes of stored answers.")
 	descEvicted  = describe("records_evicted_total", "Records or bodies that went before their time.")
+	descStates   = describe("records_by_state", "Idempotency records held, by state; dead and in_doubt wait for a person.", "state")
+	descParked   = describe("parked_oldest_timestamp_seconds", "When the call that is parked longest was parked; absent: none is.")
 	descDead     = describe("dead_letters_stored", "Dead letters held.")
 	descDropped  = describe("history_dropped_total", "Calls that are missing in the history, for want of room or of a store.")
 )
@@ -62,7 +64,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 func (c *sampler) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descWaiting, descShort, descInFlight, descLimit, descCapacity, descLine, descLongest, descOutage, descSince,
-		descBreaker, descRecords, descBytes, descEvicted, descDead, descDropped,
+		descBreaker, descRecords, descBytes, descEvicted, descStates, descParked, descDead, descDropped,
 	} {
 		out <- d
 	}
@@ -70,9 +72,7 @@ func (c *sampler) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *sampler) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
+	gauge := gaugeTo(out)
 	for cause, n := range sum(c.s.Waiting, c.m.reasons.label) {
 		gauge(descWaiting, float64(n), cause)
 	}
@@ -101,12 +101,28 @@ func (c *sampler) Collect(out chan<- prometheus.Metric) {
 	if c.s.HistoryDropped != nil {
 		out <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(c.s.HistoryDropped()))
 	}
-	if c.s.Records == nil {
-		return
+	if c.s.Records != nil {
+		collectRecords(out, c.s.Records())
 	}
-	records := c.s.Records()
+}
+
+func gaugeTo(out chan<- prometheus.Metric) func(d *prometheus.Desc, value float64, labels ...string) {
+	return func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+}
+
+// collectRecords tells all states, so that one which comes up is seen to rise from 0.
+func collectRecords(out chan<- prometheus.Metric, records idempotency.Stats) {
+	gauge := gaugeTo(out)
 	gauge(descRecords, float64(records.Records))
 	gauge(descBytes, float64(records.Bytes))
+	for _, state := range idempotency.States() {
+		gauge(descStates, float64(records.ByState[state]), state.String())
+	}
+	if !records.OldestParked.IsZero() {
+		gauge(descParked, float64(records.OldestParked.UnixNano())/1e9)
+	}
 	gauge(descDead, float64(records.ByState[idempotency.StateDead]+records.ByState[idempotency.StateInDoubt]))
 	out <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, float64(records.EvictedEarly))
 }
