@@ -61,6 +61,7 @@ var layers = map[string]layer{
 	"alert":           {level: 3, http: true},
 	"presets":         {level: 3, beside: []string{"config", "inspect"}}, // they are files as strict as the configuration
 	"telemetry":       {level: 3, http: true},
+	"tracing":         {level: 3, http: true},
 	"audit":           {level: 3},
 	"service":         {level: 3},
 

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -36,6 +38,10 @@ func BenchmarkProxy(b *testing.B) {
 			b.Run(way.name+"/"+req.name, func(b *testing.B) { benchCalls(b, way.addr, func() string { return req.text }) })
 		}
 	}
+	traced := benchProxy(b, "tracing: {endpoint: '"+discarding(b)+"'}")
+	b.Run("traced/get100", func(b *testing.B) {
+		benchCalls(b, traced, func() string { return benchRequest("GET", up, inTrace+"\r\n", "") })
+	})
 	addr := benchProxy(b)
 	n := 0
 	b.Run("retryproxy/keyed1k", func(b *testing.B) {
@@ -44,6 +50,13 @@ func BenchmarkProxy(b *testing.B) {
 			return benchRequest("POST", up, fmt.Sprintf("X-Idempotency-Key: k%d\r\n", n), strings.Repeat("x", 1024))
 		})
 	})
+}
+
+// discarding is the address of an OTLP collector that keeps nothing.
+func discarding(tb testing.TB) string {
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	tb.Cleanup(s.Close)
+	return s.URL
 }
 
 // BenchmarkKeyed is a keyed POST of 1 KiB through the whole proxy by 64 clients at a
@@ -220,7 +233,7 @@ func benchProxy(tb testing.TB, settings ...string) string {
 		tb.Fatal(err)
 	}
 	hard, kill := context.WithCancel(context.Background())
-	a, err := newApp(hard, cfg, options{log: telemetry.NewLogger(io.Discard, slog.LevelInfo, "json", false)})
+	a, err := newApp(hard, cfg, options{log: telemetry.NewLogger(io.Discard, slog.LevelInfo, "json", false), getenv: os.Getenv})
 	if err != nil {
 		tb.Fatal(err)
 	}

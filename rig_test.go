@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+
 	"retryproxy/attempt"
 	"retryproxy/config"
 	"retryproxy/internal/memnet"
@@ -44,6 +46,7 @@ type rig struct {
 	// Faults of our own side, set before the first call; nil: none.
 	lookup  func() error                     // asked before each name resolution
 	dialled func(net.Conn) (net.Conn, error) // gets each connection to an upstream
+	spans   trace.SpanProcessor              // gets the spans of calls
 	hangs   string                           // a name whose resolution ends only when nobody waits for it
 }
 
@@ -125,6 +128,7 @@ func (r *rig) start(cfg *config.Config, data string, prepare ...func(*app)) {
 		listen:  r.net.Listen,
 		dial:    r.dialUpstream,
 		resolve: r.resolve,
+		spans:   r.spans,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -174,7 +174,7 @@ func start(ctx context.Context, cfg *config.Config, dir string, env environment,
 	}
 	defer closeLog()
 	log := telemetry.NewLogger(out, level, cfg.Log.Format, isTerminal(out))
-	a, err := newApp(hard, cfg, options{data: dir, log: log, level: level})
+	a, err := newApp(hard, cfg, options{data: dir, log: log, level: level, getenv: env.getenv})
 	if err != nil {
 		return err
 	}
@@ -250,14 +250,16 @@ func (a *app) drain(stop func()) error {
 	defer cancel()
 	hurry := time.AfterFunc(a.patience(), stop)
 	err := errors.Join(a.front.Shutdown(ctx), a.proxy.Wait(ctx))
-	late := !hurry.Stop()
+	late := !hurry.Stop() || err != nil
 	stop()
 	a.alerts.Flush(ctx)
-	if err != nil || late {
+	err = nil
+	if late {
 		a.log.Warn("calls were still in flight when the time to drain was over")
-		return a.front.Close()
+		err = a.front.Close()
 	}
-	return nil
+	a.closeTracing(ctx)
+	return err
 }
 
 // patience is how long attempts in flight may go on by themselves. Where calls

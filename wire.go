@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+
 	"retryproxy/admin"
 	"retryproxy/alert"
 	"retryproxy/attempt"
@@ -32,6 +34,7 @@ import (
 	"retryproxy/proxy"
 	"retryproxy/report"
 	"retryproxy/telemetry"
+	"retryproxy/tracing"
 	"retryproxy/trend"
 	"retryproxy/upstream"
 )
@@ -54,6 +57,22 @@ type options struct {
 	listen  func(addr string) (net.Listener, error)
 	dial    func(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	getenv  func(string) string
+	spans   trace.SpanProcessor // gets the spans; nil: what the configuration names
+}
+
+// complete fills in what a plain process has.
+func (o options) complete() options {
+	if o.listen == nil {
+		o.listen = listenTCP
+	}
+	if o.level == nil {
+		o.level = new(slog.LevelVar)
+	}
+	if o.getenv == nil {
+		o.getenv = func(string) string { return "" }
+	}
+	return o
 }
 
 // app is everything that runs, wired from one configuration.
@@ -85,6 +104,7 @@ type app struct {
 	exits    *breaker.Exits
 	pauses   *pause.Board
 	pins     *intercept.Pins
+	tracer   *tracing.Tracer // nil: no spans are made
 	limiter  *limiter.Limiter
 	up       *upstream.Client
 	proxy    *proxy.Proxy
@@ -109,14 +129,8 @@ func (a *app) config() *config.Config { return a.cfg.Load() }
 
 // newApp builds all parts; nothing listens yet. hard ends all attempts at once.
 func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
-	a := &app{options: o, life: hard}
+	a := &app{options: o.complete(), life: hard}
 	a.cfg.Store(cfg)
-	if a.listen == nil {
-		a.listen = listenTCP
-	}
-	if a.level == nil {
-		a.level = new(slog.LevelVar)
-	}
 	w, err := ways{}.next(cfg, a.data)
 	if err != nil {
 		return nil, err
@@ -147,6 +161,9 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		IdlePerHost: idlePerHost, IdleTotal: idleTotal, IdleTimeout: upstreamIdle, HeaderBytes: responseBytes,
 	})
 	a.front = a.server()
+	if err := a.openTracing(cfg); err != nil {
+		return nil, err
+	}
 	a.proxy = proxy.New(hard, proxy.Deps{
 		Upstream: a.up, Limiter: a.limiter, Shops: a.shops, Exits: a.exits, Rates: limiter.NewRates(), Pauses: a.pauses, Pins: a.pins, Store: a.store, Tokens: a.store.tokens(), LookEvery: a.store.lookEvery(),
 		Flights: idempotency.NewFlights(cfg.Idempotency.Entries),
@@ -154,7 +171,7 @@ func newApp(hard context.Context, cfg *config.Config, o options) (*app, error) {
 		Inside: func(c net.Conn, from *inbound.Call, t *inbound.Tunnel) {
 			a.front.ServeInside(c, from.Listener, from.Client, t)
 		},
-		Words: a.salts.Words, Terms: a.terms(), Hooks: a.hooks(), Log: a.log,
+		Words: a.salts.Words, Terms: a.terms(), Tracer: a.spanMaker(), Hooks: a.hooks(), Log: a.log,
 	}, settings)
 	if a.limits.cfg = cfg.Limiter(); a.store.fleet != nil {
 		a.store.fleet.OnHealth(a.alone)

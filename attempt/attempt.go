@@ -71,7 +71,7 @@ type Summary struct {
 	Record   RecordID
 	ClientID string // the client's X-Request-Id
 	Agent    string // the beginning of the client's User-Agent
-	Trace    string // the client's traceparent
+	Trace    string // the client's traceparent; where it sent none, that of our span
 
 	// Origin is what made the call go on, or go again, without its client; empty: a
 	// client asked, and is answered. See the constants.
@@ -130,8 +130,10 @@ func (RecordID) GoString() string { return "<record>" }
 // MarshalText hides the key, from JSON and logs.
 func (RecordID) MarshalText() ([]byte, error) { return []byte("<record>"), nil }
 
-// Wait is one finished wait of a call.
+// Wait is one finished wait of a call. Histories keep neither Began nor Planned.
 type Wait struct {
-	Cause string
-	For   time.Duration
+	Cause   string
+	For     time.Duration
+	Began   time.Time
+	Planned time.Duration // 0: nobody knew how long it would be
 }

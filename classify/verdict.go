@@ -63,6 +63,11 @@ const (
 	PhaseDone                 // the answer is complete, or as far as it was needed
 )
 
+// String returns the token used in traces.
+func (p Phase) String() string {
+	return [...]string{"none", "resolve", "connect", "tls", "ready", "sent", "header", "body", "done"}[p]
+}
+
 // Fault is what ended an attempt short of a complete answer.
 type Fault uint8
 

@@ -84,6 +84,7 @@ func (c *Config) check() []Problem {
 	k.deadLetters(&c.DeadLetters)
 	between(k, "history.calls", c.History.Calls, 1, most)
 	k.alerts(c)
+	k.tracing(&c.Tracing)
 	k.admin(&c.Admin)
 	k.oneOf("body.over", c.Body.Over, "stream", "reject")
 	k.log(&c.Log)
@@ -187,6 +188,28 @@ func (c *checker) redisURL(path, text string) {
 		c.fail(path, want)
 	case strings.Trim(u.Path, "/0123456789") != "":
 		c.fail(path, "after the host stands the number of a database or nothing")
+	}
+}
+
+// tracing checks where spans are sent.
+func (c *checker) tracing(t *Tracing) {
+	c.oneOf("tracing.protocol", t.Protocol, "http", "grpc")
+	between(c, "tracing.sample", t.Sample, 0, 1)
+	for name, value := range t.Headers {
+		switch {
+		case !isToken(name):
+			c.fail(join("tracing.headers", name), "%q is not the name of a header", shorten(name))
+		case strings.ContainsAny(string(value), "\r\n\x00"):
+			c.fail(join("tracing.headers", name), "must be one line") // and is a secret
+		}
+	}
+	u, err := url.Parse(t.Endpoint)
+	switch {
+	case t.Endpoint == "":
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "":
+		c.fail("tracing.endpoint", "want http://host:port or https://host:port of an OTLP collector; credentials go into tracing.headers")
+	case t.Protocol == "grpc" && strings.Trim(u.Path, "/") != "":
+		c.fail("tracing.endpoint", "grpc has no path: want http://host:port or https://host:port")
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *checker) policy(path string, p *Policy) {
 		}
 	}
 	for i, name := range p.ForwardHeaders {
-		c.oneOf(fmt.Sprintf("%s.forward_headers[%d]", path, i), name, "idempotency_key", "retry_count", "shop", "shop_tier", "task_type")
+		c.oneOf(fmt.Sprintf("%s.forward_headers[%d]", path, i), name, "idempotency_key", "retry_count", "shop", "shop_tier", "task_type", "trace_context")
 	}
 	for i, name := range p.FingerprintIgnore {
 		if name == "" {

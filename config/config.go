@@ -44,6 +44,7 @@ type Config struct {
 	DeadLetters    DeadLetters     `key:"dead_letters"`
 	Admin          Admin           `key:"admin"`
 	Alerts         []Alert         `key:"alerts"`
+	Tracing        Tracing         `key:"tracing"`
 	Drain          time.Duration   `key:"drain"`
 	Log            Log             `key:"log"`
 
@@ -293,6 +294,14 @@ func (a *Admin) Accounts() []AdminToken {
 		return a.Tokens
 	}
 	return append([]AdminToken{{Name: "admin", Role: "admin", Token: a.Token}}, a.Tokens...)
+}
+
+// Tracing is where spans are sent by OTLP.
+type Tracing struct {
+	Endpoint string            `key:"endpoint"` // base URL; empty: none is, unless the environment names one
+	Protocol string            `key:"protocol"` // http, grpc
+	Sample   float64           `key:"sample"`   // share of the traces that begin here
+	Headers  map[string]Secret `key:"headers"`  // of each request to the collector
 }
 
 // Log says what is logged and how.

@@ -41,9 +41,10 @@ func Default() *Config {
 		Limits:  Limits{HeaderTimeout: 10 * time.Second, HeaderBytes: 64 << 10, Connections: 10000, TunnelIdle: 10 * time.Minute},
 		Store:   Store{Kind: "memory", Durability: "full"},
 		History: History{Keep: 30 * 24 * time.Hour, Calls: 1_000_000}, DeadLetters: DeadLetters{Keep: 30 * 24 * time.Hour, Max: 10000},
-		Drain: 25 * time.Second,
-		Log:   Log{Level: "info", Format: "auto", MaxSize: 100 << 20, Keep: 7},
-		zone:  time.Local,
+		Tracing: Tracing{Protocol: "http", Sample: 1},
+		Drain:   25 * time.Second,
+		Log:     Log{Level: "info", Format: "auto", MaxSize: 100 << 20, Keep: 7},
+		zone:    time.Local,
 	}
 }
 

@@ -13,7 +13,7 @@ var ErrRestart = errors.New("cannot change while running; restart to apply it")
 func (c *Config) CheckReload(next *Config) error {
 	var errs []error
 	was, is := reflect.ValueOf(c).Elem(), reflect.ValueOf(next).Elem()
-	for _, key := range []string{"instance", "listen", "listeners", "store", "log"} {
+	for _, key := range []string{"instance", "listen", "listeners", "store", "tracing", "log"} {
 		i := field(was.Type(), key)
 		for _, path := range changed(key, was.Field(i), is.Field(i)) {
 			if path != "listen.h2c" && path != "log.level" { // what is spoken, not where; what is said

@@ -31,6 +31,7 @@ func TestCheckReload(t *testing.T) {
 				"test.yaml:2: log.max_size: cannot change while running; restart to apply it\ntest.yaml:2: log.keep: cannot change while running; restart to apply it",
 		},
 		{"listeners", "listeners: [{addr: '127.0.0.1:82'}]", "test.yaml:1: listeners: cannot change while running; restart to apply it"},
+		{"tracing", "tracing: {sample: 0.5}", "test.yaml:1: tracing.sample: cannot change while running; restart to apply it"},
 	} {
 		err := running.CheckReload(parse(t, c.text))
 		got := ""

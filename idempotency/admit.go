@@ -87,7 +87,7 @@ func started(rec Record, c Claim, now time.Time) Record {
 	rec.Expires, rec.NextAt, rec.Reason, rec.Answer = time.Time{}, time.Time{}, "", nil
 	rec.ClientCount = max(rec.ClientCount, c.ClientCount)
 	rec.Keyless, rec.Honoured, rec.Terms, rec.Parked = c.Keyless, c.Honoured, c.Terms, time.Time{}
-	run := Run{CallID: c.Owner, ClientID: c.ClientID, Kind: c.Kind, Started: now, First: rec.Attempts + 1, Supplier: supplier}
+	run := Run{CallID: c.Owner, ClientID: c.ClientID, Kind: c.Kind, Started: now, First: rec.Attempts + 1, Supplier: supplier, Trace: c.Trace}
 	rec.Runs = bounded(slices.Concat(rec.Runs, []Run{run}), RunsFirst, RunsLast)
 	return rec
 }

@@ -79,6 +79,7 @@ type Run struct {
 	First    int       // number (Attempt.N) of its first attempt, made or not
 	Reason   string    // how it ended
 	Supplier Supplier  // who had the order last
+	Trace    string    // traceparent of its span in a distributed trace; empty: it has none
 }
 
 // Supplier is who has an order that was handed on from where its client sent it; zero:

@@ -31,6 +31,7 @@ type Claim struct {
 	Keyless     bool     // the key was made here
 	Honoured    bool     // the key goes upstream, to hosts that may use it
 	ClientID    string   // the client's own request id
+	Trace       string   // traceparent of the span of the run; empty: it has none
 	Terms       []uint64 // what the call can be found by
 	// Request is what it takes to go on without the client. A durable store keeps
 	// it while the call is not over; nil: it cannot go on.

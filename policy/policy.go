@@ -39,7 +39,7 @@ type Policy struct {
 	Query             string   // preset that says how a supplier is asked what became of an order; empty: it is not
 	Replay            string   // of a signed request: window, handback, resign; empty: as the preset says
 	Failover          []string // presets of suppliers that get an order after a definite failure, in turn
-	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type
+	ForwardHeaders    []string // of idempotency_key, retry_count, shop, shop_tier, task_type, trace_context
 	ForwardHeadersSet bool     // named by the operator, so the platform table does not override it
 	FingerprintIgnore []string
 	DeadLetter        string          // none, unsafe, all

@@ -13,6 +13,7 @@ const (
 	HeaderShop       = "shop"
 	HeaderShopTier   = "shop_tier"
 	HeaderTaskType   = "task_type"
+	HeaderTrace      = "trace_context" // traceparent with our span in it
 )
 
 // Nature is what a preset knows of a call: whether it changes something.
@@ -83,6 +84,13 @@ func (p *Policy) ForwardsTo(host, what string) bool {
 // SendsVia says whether host gets our Via, by the same rule. Whether Via is
 // sent at all is up to headers.via.
 func (p *Policy) SendsVia(host string) bool { return p.ForwardHeadersSet || !Platform(host) }
+
+// SendsTrace says whether host gets the place of the attempt in a distributed trace: a
+// third-party platform only where the operator named it, others unless none of our
+// headers goes to them.
+func (p *Policy) SendsTrace(host string) bool {
+	return p.ForwardHeadersSet && p.Forwards(HeaderTrace) || !Platform(host) && len(p.ForwardHeaders) > 0
+}
 
 // KeyHonoured says whether a key makes a repeat to host safe: it really goes
 // there, and the host is not known to ignore keys. Against the latter stands

@@ -146,7 +146,7 @@ func (x *exchange) describe() {
 	defer x.mu.Unlock()
 	s, f := x.sum, x.call.Request.Fields
 	s.Mode, s.User, s.Labels, s.Method = x.mode, x.user.Name, x.labels, x.call.Request.Method
-	s.ClientID, s.Trace = f.Get("X-Request-Id"), f.Get("traceparent")
+	s.ClientID, s.Trace = f.Get("X-Request-Id"), x.traceparent()
 	s.Agent = agentOf(f)
 	if len(x.hops) > 0 {
 		s.Scheme, s.Host = x.hops[0].target.Scheme, x.hops[0].host
@@ -191,6 +191,7 @@ func (x *exchange) finish() {
 	if h := x.p.Hooks.Call; h != nil {
 		h(s)
 	}
+	x.endTrace(s)
 }
 
 // summary completes what is known of the call.

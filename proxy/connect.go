@@ -38,6 +38,9 @@ func (x *exchange) splice(up net.Conn) {
 	}
 	x.opaque()
 	x.outcome.bytes = t.join()
+	if x.trace != nil {
+		x.trace.Up = t.sent
+	}
 }
 
 // acceptConnect answers a CONNECT unless that was done; false: the client is gone.
@@ -102,6 +105,7 @@ type tunnel struct {
 
 	mu    sync.Mutex // orders the deadlines of client while it is looked at
 	spoke bool       // the server spoke first, or left
+	sent  int64      // bytes that went to the server, once both sides ended
 
 	moved atomic.Int64 // when something last went either way, Unix nanoseconds
 }

@@ -261,6 +261,7 @@ func (p *Proxy) exchangeOf(rec *idempotency.Record, q *idempotency.Request, orig
 	x.mu.Unlock()
 	x.rec, x.key, x.keyless, x.mode = *rec, rec.Key, rec.Keyless, q.Mode
 	x.user.Name, x.labels, x.count = q.User, rec.Labels, rec.ClientCount
+	x.resumeTrace(rec, nil)
 	return x
 }
 

@@ -111,6 +111,7 @@ type exchange struct {
 	live    liveState
 	away    time.Duration // time that is not our own: upstream, waits, the client
 	waits   []attempt.Wait
+	trace   *attempt.Trace // nil: none
 	started time.Time
 	begun   time.Time // the request was read: the deadline runs
 }
@@ -118,6 +119,7 @@ type exchange struct {
 // Serve is the whole path of a call, top to bottom.
 func (p *Proxy) Serve(call *inbound.Call) {
 	x := p.newExchange(call)
+	x.beginTrace()
 	defer x.finishHere()
 	r := x.enter()
 	x.describe()
@@ -383,7 +385,7 @@ func (x *exchange) waited(since time.Time) {
 	}
 	x.delay = time.Since(since)
 	x.away += x.delay
-	x.waits = append(x.waits, attempt.Wait{Cause: x.cause, For: x.delay})
+	x.waits = append(x.waits, attempt.Wait{Cause: x.cause, For: x.delay, Began: since, Planned: max(x.next.At.Sub(since), 0)})
 }
 
 // tried is one attempt and what is known of its answer so far.
@@ -418,6 +420,7 @@ func (x *exchange) try() *tried {
 func (x *exchange) send(t *tried) {
 	h := &x.hops[x.hop]
 	if x.mode == "connect" {
+		x.traceTunnel()
 		t.conn, t.Result = x.p.Upstream.Tunnel(x.attemptContext(), h.target, min(x.policy.ConnectTimeout, time.Until(x.end)))
 		return
 	}
@@ -426,6 +429,7 @@ func (x *exchange) send(t *tried) {
 		t.Outcome = classify.Outcome{Fault: classify.FaultBadTarget, Detail: err.Error()}
 		return
 	}
+	x.traceSend(req)
 	t.Result = x.p.Upstream.Send(x.attemptContext(), &upstream.Attempt{
 		Request: req, Target: h.target,
 		ConnectTimeout: x.policy.ConnectTimeout, HeaderTimeout: x.policy.PerTryTimeout,
@@ -556,6 +560,7 @@ func (x *exchange) book(t *tried, began, now time.Time) {
 	}
 	x.p.Limiter.Report(x.grant, BreakerResult(&t.verdict, &Span{x.started, x.end, began, now}), now)
 	x.reportExit(t, now)
+	x.traceSent(t, a.N)
 	x.mu.Lock()
 	x.past = append(x.past, a)
 	x.mu.Unlock()

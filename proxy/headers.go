@@ -70,7 +70,7 @@ func (x *exchange) passes(f *message.Field) bool {
 }
 
 // forwards are the header names of ours that a policy sends on to a host.
-type forwards struct{ key, count, shop, tier, task, via bool }
+type forwards struct{ key, count, shop, tier, task, via, trace bool }
 
 // forwarded reads them from the policy; a known third-party platform gets none
 // unless the operator named them.
@@ -84,7 +84,8 @@ func (x *exchange) forwarded() forwards {
 	return forwards{
 		key: goes(policy.HeaderKey), count: goes(policy.HeaderRetryCount), shop: goes(policy.HeaderShop),
 		tier: goes(policy.HeaderShopTier), task: goes(policy.HeaderTaskType),
-		via: x.set.Via && x.everywhere(x.sendsVia),
+		via:   x.set.Via && x.everywhere(x.sendsVia),
+		trace: x.trace != nil && x.everywhere(x.sendsTrace),
 	}
 }
 

@@ -121,6 +121,15 @@ func (x *exchange) sendsVia(host string) bool {
 	return x.policy.SendsVia(host)
 }
 
+// sendsTrace says whether a host gets the place of the attempt in a distributed trace: one
+// with a preset is a platform.
+func (x *exchange) sendsTrace(host string) bool {
+	if x.preset != nil {
+		return x.policy.ForwardHeadersSet && x.policy.Forwards(policy.HeaderTrace)
+	}
+	return x.policy.SendsTrace(host)
+}
+
 // keyHonoured says whether the key makes a repeat to a host safe: it goes there, and
 // the host may use it. A platform does only where its preset says so.
 func (x *exchange) keyHonoured(host string) bool {

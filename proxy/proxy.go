@@ -34,7 +34,7 @@ type Tokens interface {
 	Take(ctx context.Context, needs []limiter.Need) (ok bool, at time.Time, dimension string, err error)
 }
 
-// Deps are the parts a Proxy is wired from. All but Tokens, Terms, Hooks and Log are required.
+// Deps are the parts a Proxy is wired from. All but Tokens, Terms, Tracer, Hooks and Log are required.
 type Deps struct {
 	Upstream *upstream.Client
 	Limiter  *limiter.Limiter
@@ -58,9 +58,10 @@ type Deps struct {
 	Inside func(c net.Conn, from *inbound.Call, t *inbound.Tunnel)
 	// Terms gives what a call is found by in the history; nil: none is kept. It
 	// keeps nothing of what it is given.
-	Terms func(body []byte, texts ...string) []uint64
-	Hooks Hooks
-	Log   *slog.Logger
+	Terms  func(body []byte, texts ...string) []uint64
+	Tracer Tracer // nil: calls take no part in distributed traces
+	Hooks  Hooks
+	Log    *slog.Logger
 }
 
 // Hooks report what happens; nil ones are not called. They must not block.

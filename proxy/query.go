@@ -113,7 +113,7 @@ func (x *exchange) waitToAsk(at time.Time) bool {
 	}
 	spent := time.Since(began)
 	x.away += spent
-	x.waits = append(x.waits, attempt.Wait{Cause: causeQuery, For: spent})
+	x.waits = append(x.waits, attempt.Wait{Cause: causeQuery, For: spent, Began: began, Planned: max(at.Sub(began), 0)})
 	return ok
 }
 
@@ -253,6 +253,7 @@ func (x *exchange) sendQuestion(p *presets.Preset, q *presets.Query, r *template
 	y.attrs = policy.Attrs{Host: h.host, Method: r.Method, Shop: x.labels.Shop, TaskType: x.labels.TaskType}
 	y.attrs.Path, _, _ = strings.Cut(h.path, "?")
 	y.resumes = true // it is none of the fresh calls
+	y.resumeTrace(&x.rec, x.trace)
 	y.describe()
 	refused := y.chooseExits()
 	if refused == nil {

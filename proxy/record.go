@@ -142,7 +142,7 @@ func (x *exchange) claim() (idempotency.Claim, error) {
 		Fingerprint: print.Sum(), Credentials: x.authorization(tenant),
 		Policy: x.policy.Name, Labels: x.labels, Method: r.Method, Host: h.host, Path: x.attrs.Path,
 		Deadline: x.begun.Add(x.deadline()), ClientCount: x.count, TTL: x.set.KeyTTL,
-		Honoured: x.honoursKey(), ClientID: r.Fields.Get("X-Request-Id"),
+		Honoured: x.honoursKey(), ClientID: r.Fields.Get("X-Request-Id"), Trace: x.ownTrace(),
 	}, nil
 }
 
@@ -309,7 +309,7 @@ func (x *exchange) sleep(done <-chan struct{}, d time.Duration) (over bool) {
 	}
 	spent := time.Since(began)
 	x.away += spent
-	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: spent})
+	x.waits = append(x.waits, attempt.Wait{Cause: "key", For: spent, Began: began})
 	return over
 }
 

@@ -73,6 +73,9 @@ func (p *Proxy) requeue(ctx context.Context, rec *idempotency.Record, o *deadlet
 // settled that does not touch its record. The error says why it cannot or may not.
 func (p *Proxy) again(rec *idempotency.Record, q *idempotency.Request, o *deadletter.Order) (*exchange, error) {
 	x := p.exchangeOf(rec, q, string(o.Kind)) // the names are the same
+	if x.trace != nil {
+		x.trace.Age = time.Since(rec.Updated)
+	}
 	r := x.placed(q)
 	if r == nil {
 		r = x.chooseExits()
@@ -118,7 +121,7 @@ func (x *exchange) claimAgain(ctx context.Context, rec *idempotency.Record, q *i
 	begun, err := x.p.Store.Begin(ctx, idempotency.Claim{
 		ID: rec.ID, Owner: x.id, Fingerprint: rec.Fingerprint, Credentials: rec.Credentials, Policy: x.policy.Name, Labels: rec.Labels,
 		Method: rec.Method, Host: x.hops[0].host, Path: rec.Path, Deadline: x.begun.Add(x.policy.Deadline),
-		ClientCount: rec.ClientCount, TTL: x.set.KeyTTL, Kind: o.Kind, Keyless: rec.Keyless, Honoured: rec.Honoured, Terms: rec.Terms, Request: q,
+		ClientCount: rec.ClientCount, TTL: x.set.KeyTTL, Kind: o.Kind, Keyless: rec.Keyless, Honoured: rec.Honoured, Terms: rec.Terms, Request: q, Trace: x.ownTrace(),
 	}, now)
 	switch {
 	case err != nil:

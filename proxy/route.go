@@ -131,6 +131,9 @@ func underPrefix(target, prefix string) bool {
 // reverse fills the hops from a route.
 func (x *exchange) reverse(rt *Route) *refusal {
 	x.mode = "reverse"
+	if x.trace != nil {
+		x.trace.Route = strings.TrimSuffix(rt.Prefix, "/") + "/*"
+	}
 	path := x.call.Request.Target
 	if rt.StripPrefix && rt.Prefix != "" && rt.Prefix != "/" {
 		path = path[len(rt.Prefix):]

@@ -26,7 +26,7 @@ func (x *exchange) index() {
 	if len(x.hops) > 0 {
 		target = x.hops[0].path
 	}
-	trace := traceID(r.Fields.Get("traceparent"))
+	trace := traceID(x.traceparent())
 	terms := x.p.Terms(x.legible(), x.key, target, r.Fields.Get("X-Request-Id"), trace)
 	x.mu.Lock()
 	x.sum.Terms = terms

@@ -15,7 +15,7 @@ func (t *tunnel) join() int64 {
 	defer t.up.Close()
 	t.moved.Store(time.Now().UnixNano())
 	var group sync.WaitGroup
-	group.Go(func() { t.copy(t.up, t.client) })
+	group.Go(func() { t.sent = t.copy(t.up, t.client) })
 	n := t.copy(t.client, t.up)
 	group.Wait()
 	return n

@@ -66,6 +66,7 @@ type Run struct {
 	Reason   string    `json:"reason,omitempty"`
 	Supplier Text      `json:"supplier,omitempty"`
 	OrderNo  Text      `json:"order_no,omitempty"`
+	Trace    string    `json:"trace,omitempty"`
 }
 
 // Note is idempotency.Note as JSON.
@@ -111,7 +112,7 @@ type Wait struct {
 func RunsOf(list []idempotency.Run) (out []Run) {
 	for i := range list {
 		r := &list[i]
-		out = append(out, Run{Text(r.CallID), Text(r.ClientID), string(r.Kind), r.Started.UTC(), r.Ended.UTC(), r.First, r.Reason, Text(r.Supplier.Name), Text(r.Supplier.OrderNo)})
+		out = append(out, Run{Text(r.CallID), Text(r.ClientID), string(r.Kind), r.Started.UTC(), r.Ended.UTC(), r.First, r.Reason, Text(r.Supplier.Name), Text(r.Supplier.OrderNo), r.Trace})
 	}
 	return out
 }
@@ -122,7 +123,7 @@ func Runs(list []Run) (out []idempotency.Run) {
 		r := &list[i]
 		out = append(out, idempotency.Run{
 			CallID: string(r.CallID), ClientID: string(r.ClientID), Kind: idempotency.Kind(r.Kind), Started: r.Started, Ended: r.Ended, First: r.First, Reason: r.Reason,
-			Supplier: idempotency.Supplier{Name: string(r.Supplier), OrderNo: string(r.OrderNo)},
+			Supplier: idempotency.Supplier{Name: string(r.Supplier), OrderNo: string(r.OrderNo)}, Trace: r.Trace,
 		})
 	}
 	return out
@@ -149,7 +150,7 @@ func Notes(list []Note) (out []idempotency.Note) {
 // WaitsOf makes JSON of waits.
 func WaitsOf(list []attempt.Wait) (out []Wait) {
 	for _, w := range list {
-		out = append(out, Wait(w))
+		out = append(out, Wait{w.Cause, w.For})
 	}
 	return out
 }
@@ -157,7 +158,7 @@ func WaitsOf(list []attempt.Wait) (out []Wait) {
 // Waits is the way back from WaitsOf.
 func Waits(list []Wait) (out []attempt.Wait) {
 	for _, w := range list {
-		out = append(out, attempt.Wait(w))
+		out = append(out, attempt.Wait{Cause: w.Cause, For: w.For})
 	}
 	return out
 }

@@ -17,7 +17,7 @@ var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
 // A record with everything, as the stores have it on disk. What is written today is
 // read for as long as there are files: these texts do not change.
 const (
-	runsText    = `[{"call_id":"a","client_id":"c","kind":"requeue","started":"2026-03-04T05:06:07.000000089Z","ended":"2026-03-04T05:06:08.000000089Z","first":1,"reason":"because","supplier":"b","order_no":"A1-r2"}]`
+	runsText    = `[{"call_id":"a","client_id":"c","kind":"requeue","started":"2026-03-04T05:06:07.000000089Z","ended":"2026-03-04T05:06:08.000000089Z","first":1,"reason":"because","supplier":"b","order_no":"A1-r2","trace":"00-1-2-01"}]`
 	notesText   = `[{"at":"2026-03-04T05:06:07.000000089Z","by":"me","did":"executed","text":["/w=="]}]`
 	historyText = `[{"n":7,"count":8,"started":"2026-03-04T05:06:07.000000089Z","duration_ns":10,"host":"u1.test:443","status":503,"class":"unknown",` +
 		`"reason":"status_503","basis":"key","executed":"maybe","detail":"\"é\"","delay_ns":11,"cause":"backoff","retry_after_ns":12,` +
@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because", Supplier: idempotency.Supplier{Name: "b", OrderNo: "A1-r2"}}}
+	runs    = []idempotency.Run{{CallID: "a", ClientID: "c", Kind: idempotency.Requeued, Started: start, Ended: start.Add(time.Second), First: 1, Reason: "because", Supplier: idempotency.Supplier{Name: "b", OrderNo: "A1-r2"}, Trace: "00-1-2-01"}}
 	notes   = []idempotency.Note{{At: start, By: "me", Did: "executed", Text: "\xff"}}
 	history = attempt.History{{
 		N: 7, Count: 8, Started: start, Duration: 10, Host: "u1.test:443", Status: 503, Detail: `"é"`,

@@ -56,7 +56,7 @@ func runsText(runs []idempotency.Run) string {
 	for i := range runs {
 		r := &runs[i]
 		out = append(out, ",{"...).text("call_id", r.CallID).text("client_id", r.ClientID).text("kind", string(r.Kind)).time("started", r.Started).time("ended", r.Ended).
-			number("first", int64(r.First)).text("reason", r.Reason).text("supplier", r.Supplier.Name).text("order_no", r.Supplier.OrderNo).end()
+			number("first", int64(r.First)).text("reason", r.Reason).text("supplier", r.Supplier.Name).text("order_no", r.Supplier.OrderNo).text("trace", r.Trace).end()
 	}
 	return out.list()
 }

@@ -28,7 +28,7 @@ func TestHistoryComesBack(t *testing.T) {
 			t.Errorf("history %v (-want +got):\n%s", err, diff)
 		}
 	}
-	runs := []idempotency.Run{{CallID: "a", Started: start, First: 1}, {CallID: "b", Started: start, Ended: start.Add(1), First: 3, Reason: `"x"`, Supplier: idempotency.Supplier{Name: "b", OrderNo: `"1"`}}}
+	runs := []idempotency.Run{{CallID: "a", Started: start, First: 1}, {CallID: "b", Started: start, Ended: start.Add(1), First: 3, Reason: `"x"`, Supplier: idempotency.Supplier{Name: "b", OrderNo: `"1"`}, Trace: "00-1-2-01"}}
 	got, err := parseRuns(runsText(runs))
 	if diff := cmp.Diff(runs, got); diff != "" || err != nil {
 		t.Errorf("runs %v (-want +got):\n%s", err, diff)

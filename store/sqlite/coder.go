@@ -16,7 +16,7 @@ type coder struct {
 	buf     []byte // written so far, or still to be read
 	reading bool
 	bad     bool // what is read is not what was written
-	first   bool // what is read is of the first format, which says less
+	format  byte // of what is read, where it is an older one that says less; 0: the one that is written
 }
 
 // integer is what number codes.
@@ -36,6 +36,9 @@ func number[T integer](c *coder, n *T) {
 	}
 	*n, c.buf = T(v), c.buf[size:]
 }
+
+// before says that what is read is older than a format.
+func (c *coder) before(format byte) bool { return c.format != 0 && c.format < format }
 
 func (c *coder) fail() { c.buf, c.bad = nil, true }
 
@@ -168,7 +171,7 @@ func (c *coder) attempt(a *attempt.Attempt) {
 	c.flag(&v.Alive)
 	c.flag(&v.EgressFault)
 	number(c, &v.RetryAfter)
-	if !c.first {
+	if !c.before('2') {
 		number(c, &v.Kind)
 		c.text(&a.Supplier)
 	}
@@ -182,9 +185,12 @@ func (c *coder) run(r *idempotency.Run) {
 	c.time(&r.Ended)
 	number(c, &r.First)
 	c.text(&r.Reason)
-	if !c.first {
+	if !c.before('2') {
 		c.text(&r.Supplier.Name)
 		c.text(&r.Supplier.OrderNo)
+	}
+	if !c.before('3') {
+		c.text(&r.Trace)
 	}
 }
 

@@ -110,7 +110,7 @@ func (w *writer) replay() error {
 		return fault
 	}
 	for i := range frames {
-		c := coder{buf: frames[i].payload, reading: true, first: frames[i].format == redoFirst}
+		c := coder{buf: frames[i].payload, reading: true, format: frames[i].format}
 		for len(c.buf) > 0 {
 			e, err := w.store.parseEntry(&c)
 			if err != nil {

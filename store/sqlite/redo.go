@@ -21,8 +21,8 @@ import (
 // written to the other one before the rest is in the database.
 
 const (
-	redoMagic  = "rpR2"   // the last byte is the format
-	redoFirst  = '1'      // the format before, which is still read
+	redoMagic  = "rpR3"   // the last byte is the format
+	redoFirst  = '1'      // the oldest format that is still read
 	redoHeader = 32       // magic, flags, id of the database, number, length, checksum
 	redoAlign  = 8        // frames begin at multiples of it
 	redoLarge  = 16 << 20 // a file that grew beyond it is cut when it is used again
@@ -289,7 +289,7 @@ func (l *redoLog) laterAt(text []byte, last uint64) (f frame, size int) {
 // own says whether a frame is of this program and of this database.
 func (l *redoLog) own(f *frame) error {
 	switch {
-	case f.format != redoMagic[3] && f.format != redoFirst:
+	case f.format < redoFirst || f.format > redoMagic[3]:
 		return fmt.Errorf("it has format %q, written by a newer retryproxy", f.format)
 	case f.id != l.id:
 		return fmt.Errorf("it belongs to another database, %016x, not to this one, %016x", f.id, l.id)

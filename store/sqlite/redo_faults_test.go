@@ -33,7 +33,7 @@ func forged(format byte) string {
 // What a client sends is left in the log behind what is written later. It may look like
 // frames, wherever those could begin.
 func TestFramesThatClientsSend(t *testing.T) {
-	for _, format := range []byte(redoMagic[3:] + "2") {
+	for _, format := range []byte(redoMagic[3:] + "4") {
 		c := config(t.TempDir())
 		c.Log = func(msg string, _ ...any) { t.Errorf("the operator was told %q", msg) }
 		r := &rig{t, opened(t, c)}
@@ -279,29 +279,35 @@ func TestFormatOfEntries(t *testing.T) {
 	for i := range 3 {
 		text = fmt.Appendf(text, "%d %s ", i, classify.Executed(i))
 	}
-	want := map[string]string{"rpR2": "704f7e9725e7a42243f4d058c6abf73707d66539b473f4179a4d212002de1e6d"}
+	want := map[string]string{"rpR3": "8ca4ecf1115bd226fbfe11e368ee6f453d3317c626ad7ae3568bfb52aed8be52"}
 	if got := fmt.Sprintf("%x", sha256.Sum256(text)); got != want[redoMagic] {
 		t.Errorf("format %s has the sum %s, want %s: what is coded otherwise needs another format", redoMagic, got, want[redoMagic])
 	}
 }
 
-// A log that the version before left is read, and says nothing of what it did not know.
-func TestLogOfTheFormatBefore(t *testing.T) {
-	rec := idempotency.Record{
-		ID: key("a", 1), State: idempotency.StateWaiting, Host: "u1.test:443",
-		History: attempt.History{{N: 1, Host: "u1.test:443", Verdict: classify.Verdict{Class: classify.Transient, Reason: "status_503", RetryAfter: 5}}},
-		Runs:    []idempotency.Run{{CallID: "a", First: 1, Reason: "because"}, {CallID: "b", First: 2}},
-	}
-	out := coder{first: true}
-	out.record(&rec)
-	in := coder{buf: out.buf, reading: true, first: true}
-	var got idempotency.Record
-	in.record(&got)
-	if diff := cmp.Diff(rec, got); diff != "" || in.bad || len(in.buf) > 0 {
-		t.Errorf("bad %v, %d bytes are left (-want +got):\n%s", in.bad, len(in.buf), diff)
-	}
-	l := redoLog{id: 7}
-	if err := l.own(&frame{format: redoFirst, id: 7}); err != nil {
-		t.Errorf("own = %v", err)
+// Logs that earlier versions left are read, and say nothing of what those did not know.
+func TestLogsOfTheFormatsBefore(t *testing.T) {
+	for format := byte(redoFirst); format < redoMagic[3]; format++ {
+		rec := idempotency.Record{
+			ID: key("a", 1), State: idempotency.StateWaiting, Host: "u1.test:443",
+			History: attempt.History{{N: 1, Host: "u1.test:443", Verdict: classify.Verdict{Class: classify.Transient, Reason: "status_503", RetryAfter: 5}}},
+			Runs:    []idempotency.Run{{CallID: "a", First: 1, Reason: "because"}, {CallID: "b", First: 2}},
+		}
+		if format == '2' {
+			rec.History[0].Supplier = "b"
+			rec.Runs[0].Supplier = idempotency.Supplier{Name: "b", OrderNo: "1"}
+		}
+		out := coder{format: format}
+		out.record(&rec)
+		in := coder{buf: out.buf, reading: true, format: format}
+		var got idempotency.Record
+		in.record(&got)
+		if diff := cmp.Diff(rec, got); diff != "" || in.bad || len(in.buf) > 0 {
+			t.Errorf("format %c: bad %v, %d bytes are left (-want +got):\n%s", format, in.bad, len(in.buf), diff)
+		}
+		l := redoLog{id: 7}
+		if err := l.own(&frame{format: format, id: 7}); err != nil {
+			t.Errorf("format %c: own = %v", format, err)
+		}
 	}
 }

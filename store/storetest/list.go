@@ -382,9 +382,9 @@ func parkedSince(b *bench) {
 
 func claimKept(b *bench) {
 	c := claim(order, "call-1")
-	c.Kind, c.Keyless, c.Honoured, c.ClientID, c.Terms = idempotency.Requeued, true, true, "req-1", []uint64{1, 1 << 63}
+	c.Kind, c.Keyless, c.Honoured, c.ClientID, c.Trace, c.Terms = idempotency.Requeued, true, true, "req-1", "00-1-2-01", []uint64{1, 1 << 63}
 	rec := b.begin(c, start, idempotency.Fresh)
-	if !rec.Keyless || !rec.Honoured || rec.Runs[0].Kind != idempotency.Requeued || rec.Runs[0].ClientID != "req-1" || !slices.Equal(rec.Terms, c.Terms) {
+	if !rec.Keyless || !rec.Honoured || rec.Runs[0].Kind != idempotency.Requeued || rec.Runs[0].ClientID != "req-1" || rec.Runs[0].Trace != "00-1-2-01" || !slices.Equal(rec.Terms, c.Terms) {
 		b.Errorf("the record is %+v", rec)
 	}
 	b.same("record", b.get(order, start), rec)
