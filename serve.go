@@ -192,7 +192,7 @@ func logOutput(cfg *config.Config, stderr io.Writer) (out io.Writer, end func(),
 	if l.File == "" {
 		return stderr, func() {}, nil
 	}
-	file, err := logfile.Open(logfile.Config{Path: l.File, Max: int64(l.MaxSize), Keep: l.Keep, Spare: stderr})
+	file, err := logfile.Open(logfile.Config{Name: "log.file", Mode: 0o640, Path: l.File, Max: int64(l.MaxSize), Keep: l.Keep, Spare: stderr})
 	if err != nil {
 		return nil, nil, cfg.Fault("log.file", err)
 	}

@@ -2,16 +2,20 @@
 package audit
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"retryproxy/internal/logfile"
 )
 
 // Entry is one thing that somebody did, or was refused.
@@ -28,83 +32,83 @@ type Entry struct {
 
 // Bounds of a log.
 const (
-	kept      = 1000     // entries that are shown
-	fileBytes = 8 << 20  // of a file, then the next one begins
-	oldFiles  = 3        // that are kept beside it: .1 is the newest
-	longest   = 64 << 10 // line that is read
+	kept      = 1000    // entries that are shown
+	fileBytes = 8 << 20 // of a file, then the next one begins
+	oldFiles  = 3       // that are kept beside it: .1 is the newest
+	tailBytes = 2 << 20 // of a file that are read at the start
 )
 
 // Log keeps entries: the latest in memory, all of them as lines of JSON in a file where
 // there is one, and as lines of the process's own log. It is safe for concurrent use.
 type Log struct {
-	path string // of the file; empty: none
 	out  *slog.Logger
+	file *logfile.File // nil: none
 
-	mu    sync.Mutex
-	ring  []Entry // oldest first
-	first int     // number of ring[0], counted from the start of the process
-	file  *os.File
-	size  int64
+	mu    sync.Mutex // of ring, and that file and ring have the same order
+	ring  []Entry    // oldest first
+	first int        // number of ring[0], counted from the start of the process
 }
 
 // Open opens a log. With a path its entries are read from that file and added to it.
 // out gets a line for each.
 func Open(path string, out *slog.Logger) (*Log, error) {
-	l := &Log{path: path, out: out}
+	l := &Log{out: out}
 	if path == "" {
 		return l, nil
 	}
 	for _, name := range []string{path + ".1", path} {
 		if err := l.load(name); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("audit log: %w", err)
 		}
 	}
-	return l, l.begin()
+	l.ring = slices.Clone(l.ring[max(len(l.ring)-kept, 0):])
+	file, err := logfile.Open(logfile.Config{
+		Name: "audit log", Path: path, Max: fileBytes, Keep: oldFiles, Mode: 0o600, Spare: unwritten{out},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	l.file = file
+	return l, nil
 }
 
-// load reads the entries of a file. What a crash left of a last line is passed over.
+// load reads the latest entries of a file. What a crash left of a line is passed over.
 func (l *Log) load(name string) error {
-	f, err := os.Open(name)
+	text, err := tail(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, longest)
-	for lines.Scan() {
+	for line := range bytes.Lines(text) {
 		var e Entry
-		if json.Unmarshal(lines.Bytes(), &e) == nil && !e.At.IsZero() {
-			l.keepLocked(e)
+		if json.Unmarshal(line, &e) == nil && !e.At.IsZero() {
+			l.ring = append(l.ring, e)
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	return nil
+	return err
 }
 
-// begin opens the file to be added to, on a line of its own.
-func (l *Log) begin() error {
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+// tail is the end of a file.
+func tail(name string) ([]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return fmt.Errorf("audit log: %w", err)
+		return nil, err
 	}
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return errors.Join(fmt.Errorf("audit log: %w", err), f.Close())
+		return nil, err
 	}
-	l.file, l.size = f, info.Size()
-	last := make([]byte, 1)
-	if l.size > 0 {
-		if _, err := f.ReadAt(last, l.size-1); err == nil && last[0] != '\n' {
-			n, _ := f.Write([]byte{'\n'}) // else the next entry is lost with what the crash left
-			l.size += int64(n)
-		}
-	}
-	return nil
+	from := max(info.Size()-tailBytes, 0)
+	return io.ReadAll(io.NewSectionReader(f, from, tailBytes))
+}
+
+// unwritten tells what cannot be written to the file.
+type unwritten struct{ out *slog.Logger }
+
+// Write implements io.Writer.
+func (u unwritten) Write(line []byte) (int, error) {
+	u.out.Error("the audit log cannot be written", "line", strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func (l *Log) keepLocked(e Entry) {
@@ -115,49 +119,19 @@ func (l *Log) keepLocked(e Entry) {
 	}
 }
 
-// Add keeps an entry. A file that cannot be written is told in the log of the process.
+// Add keeps an entry. What cannot be written to the file is told in the log of the process.
 func (l *Log) Add(e Entry) {
 	l.out.Info("audit", "by", e.Name, "role", e.Role, "client", e.Client, "action", e.Action, "target", e.Target, "note", e.Note, "result", e.Result)
 	line, err := json.Marshal(e)
+	if err != nil {
+		l.out.Error("the audit log cannot be written", "error", err.Error())
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keepLocked(e)
-	if l.file == nil || err != nil {
-		return
+	if l.file != nil && err == nil {
+		_, _ = l.file.Write(append(line, '\n')) // the spare never fails
 	}
-	if err := l.writeLocked(append(line, '\n')); err != nil {
-		l.out.Error("the audit log cannot be written", "error", err.Error())
-	}
-}
-
-// writeLocked adds a line, to the next file where this one is full.
-func (l *Log) writeLocked(line []byte) error {
-	if l.size+int64(len(line)) > fileBytes {
-		if err := l.rotateLocked(); err != nil {
-			return err
-		}
-	}
-	n, err := l.file.Write(line)
-	l.size += int64(n)
-	if err != nil {
-		return fmt.Errorf("audit log: %w", err)
-	}
-	return nil
-}
-
-// rotateLocked moves each file one place on, the oldest away, and begins a new one.
-func (l *Log) rotateLocked() error {
-	err := l.file.Close()
-	for i := oldFiles; i > 0; i-- {
-		from := l.path
-		if i > 1 {
-			from += "." + strconv.Itoa(i-1)
-		}
-		if e := os.Rename(from, l.path+"."+strconv.Itoa(i)); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	return errors.Join(err, l.begin())
 }
 
 // ErrPlace is a place that is none.
@@ -189,14 +163,10 @@ func (l *Log) List(after string, limit int) (entries []Entry, next string, err e
 
 // Close closes the file.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.file == nil {
 		return nil
 	}
-	err := l.file.Close()
-	l.file = nil
-	return err
+	return l.file.Close()
 }
 
 var _ io.Closer = (*Log)(nil)

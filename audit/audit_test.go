@@ -129,6 +129,53 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
+// A start reads the end of full files only, and misses none of the latest.
+func TestReadsTheEndOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	l := open(t, path)
+	big := entry(1)
+	big.Note = strings.Repeat("x", 1000)
+	for range tailBytes/1000 + kept {
+		l.Add(big)
+	}
+	for i := range kept {
+		l.Add(entry(i))
+	}
+	_ = l.Close()
+	got, _, _ := open(t, path).List("", kept)
+	if len(got) != kept || got[0].Name != fmt.Sprintf("n%d", kept-1) || got[kept-1].Name != "n0" {
+		t.Errorf("%d entries from %s to %s, want %d from n%d to n0", len(got), got[0].Name, got[len(got)-1].Name, kept, kept-1)
+	}
+}
+
+// What cannot be written is told, and shown all the same.
+func TestFileThatCannotBeWritten(t *testing.T) {
+	var out bytes.Buffer
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(filepath.Join(dir, "audit.jsonl"), slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Close(), os.RemoveAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	l.Add(entry(1))
+	if got, _ := names(t, l, "", 9); got != "n1" || strings.Count(out.String(), "the audit log cannot be written") != 2 || !strings.Contains(out.String(), `\"name\":\"n1\"`) {
+		t.Errorf("entries %q, log %s; want the entry in both, and why", got, out.String())
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.Add(entry(2))
+	_ = l.Close()
+	if got, _ := names(t, open(t, filepath.Join(dir, "audit.jsonl")), "", 9); got != "n2" {
+		t.Errorf("once it can be written again the file has %q, want n2", got)
+	}
+}
+
 func TestIsLogged(t *testing.T) {
 	var out bytes.Buffer
 	l, err := Open("", slog.New(slog.NewTextHandler(&out, nil)))

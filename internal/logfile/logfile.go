@@ -14,10 +14,12 @@ import (
 
 // Config says where lines go.
 type Config struct {
-	Path  string    // of the file that is written; its folder must be there
-	Max   int64     // bytes of a file; a line is never cut for it
-	Keep  int       // full files that stay, the newest
-	Spare io.Writer // gets the lines that cannot be written to the file, such as on a full disk
+	Name  string      // what messages call it
+	Path  string      // of the file that is written; its folder must be there
+	Max   int64       // bytes of a file; a line is never cut for it
+	Keep  int         // full files that stay, the newest
+	Mode  os.FileMode // of a new file
+	Spare io.Writer   // gets the lines that cannot be written to the file, such as on a full disk
 }
 
 // File is a log file that rotates. It is safe for concurrent use.
@@ -29,6 +31,7 @@ type File struct {
 	size   int64
 	retry  int64 // size at which to try again after a rotation that failed
 	failed bool  // the last line went to the spare
+	torn   bool  // the file ends within a line, which a full disk or a crash cut
 }
 
 // Open opens the file, to be gone on with.
@@ -48,7 +51,7 @@ func (l *File) Write(line []byte) (int, error) {
 	}
 	if !l.failed {
 		l.failed = true
-		fmt.Fprintf(l.conf.Spare, "retryproxy: log.file: %v; until it can be written again its lines are here\n", err)
+		fmt.Fprintf(l.conf.Spare, "retryproxy: %s: %v; until it can be written again its lines are here\n", l.conf.Name, err)
 	}
 	return l.conf.Spare.Write(line)
 }
@@ -64,13 +67,21 @@ func (l *File) writeLocked(line []byte) error {
 			return err
 		}
 	}
+	if l.torn {
+		n, err := l.file.Write([]byte{'\n'})
+		if l.size += int64(n); err != nil {
+			return err
+		}
+		l.torn = false
+	}
 	n, err := l.file.Write(line)
 	l.size += int64(n)
+	l.torn = err != nil && n > 0
 	return err
 }
 
 func (l *File) openLocked() error {
-	file, err := os.OpenFile(l.conf.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	file, err := os.OpenFile(l.conf.Path, os.O_APPEND|os.O_CREATE|os.O_RDWR, l.conf.Mode)
 	if err != nil {
 		return err
 	}
@@ -80,6 +91,10 @@ func (l *File) openLocked() error {
 		return err
 	}
 	l.file, l.size = file, info.Size()
+	last := []byte{'\n'}
+	if _, err := file.ReadAt(last, max(l.size-1, 0)); err == nil || l.size == 0 {
+		l.torn = last[0] != '\n'
+	}
 	return nil
 }
 
@@ -103,7 +118,7 @@ func (l *File) rotateLocked() error {
 		if err := l.file.Truncate(0); err != nil {
 			return err
 		}
-		l.size, l.retry = 0, 0
+		l.size, l.retry, l.torn = 0, 0, false
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ func contents(t *testing.T, dir string) map[string]string {
 
 func open(t *testing.T, c Config) *File {
 	t.Helper()
+	c.Name, c.Mode = "log.file", 0o640
 	l, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +89,19 @@ func TestARestartGoesOn(t *testing.T) {
 	}
 	write(t, open(t, c), "bbbb\n", "cccc\n")
 	if diff := cmp.Diff(map[string]string{"x.log": "cccc\n", "x.log.1": "aaaa\nbbbb\n"}, contents(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// TestALineThatWasCut: what a crash left of a line does not take the next one with it.
+func TestALineThatWasCut(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "x.log")
+	if err := os.WriteFile(name, []byte("aaaa\nbb"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, open(t, Config{Path: name, Max: 100, Keep: 1}), "cccc\n", "dddd\n")
+	if diff := cmp.Diff(map[string]string{"x.log": "aaaa\nbb\ncccc\ndddd\n"}, contents(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
