@@ -119,14 +119,45 @@ func TestReloadOfTokens(t *testing.T) {
 	}, lays(team)...)
 }
 
+// submits sends a form of the page.
+func (r *rig) submits(who, path, form string) reply {
+	r.t.Helper()
+	return r.adminAs(who+"\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded", "POST", path, form, nil)
+}
+
 // The page asks for the token that the API wants, and acts in the role that it has.
 func TestPageHasRoles(t *testing.T) {
 	bubble(t, func(r *rig) {
 		if got := r.admin("GET", "/now", "", nil); got.Status != 303 || !strings.HasPrefix(got.Header.Get("Location"), "/login") {
 			t.Errorf("the page without a session = %d to %q, want the login", got.Status, got.Header.Get("Location"))
 		}
-		if got := r.adminAs(r.logsIn("vera-token"), "GET", "/now", "", nil); got.Status != 200 || !strings.Contains(got.Body, "vera") {
-			t.Errorf("the page of a viewer = %d, want 200 and the name", got.Status)
+		if got := r.submits("X-Nobody: 1", "/login", "token=wrong-token&next=/now"); got.Status != 401 || got.Header.Get("Set-Cookie") != "" {
+			t.Errorf("the login with a wrong token = %d %v, want 401 and no cookie", got.Status, got.Header)
+		}
+		cookies := map[string]string{}
+		for _, name := range []string{"vera", "oleg"} {
+			got := r.submits("X-Nobody: 1", "/login", "token="+name+"-token&next=/now")
+			cookie, _, ok := strings.Cut(got.Header.Get("Set-Cookie"), ";")
+			if got.Status != 303 || got.Header.Get("Location") != "/now" || !ok {
+				t.Fatalf("the login of %s = %d %v, want 303 to /now and a cookie", name, got.Status, got.Header)
+			}
+			cookies[name] = "Cookie: " + cookie
+			if got := r.adminAs(cookies[name], "GET", "/now", "", nil); got.Status != 200 || !strings.Contains(got.Body, name) {
+				t.Errorf("the page of %s = %d, want 200 and the name", name, got.Status)
+			}
+			r.submits(cookies[name], "/do/retries-set", "value=observe&note="+name+"&by=somebody&back=/now")
+		}
+		want := "oleg (operator) retries.set oleg ok\nvera (viewer) retries.set  forbidden"
+		if got := strings.Join(r.auditLog(), "\n"); got != want {
+			t.Errorf("the audit log says\n%s\nwant\n%s", got, want)
+		}
+		other := cookies["oleg"] + "\r\nSec-Fetch-Site: cross-site\r\nContent-Type: application/x-www-form-urlencoded"
+		if got := r.adminAs(other, "POST", "/do/retries-set", "value=off&back=/now", nil); got.Status != 403 {
+			t.Errorf("a form of another site = %d, want 403", got.Status)
+		}
+		r.submits(cookies["oleg"], "/logout", "")
+		if got := r.adminAs(cookies["oleg"], "GET", "/api/v1/session", "", nil); got.Status != 401 {
+			t.Errorf("the session after the logout = %d, want 401", got.Status)
 		}
 		for path, want := range map[string]int{"/api": 200, "/livez": 200, "/metrics": 200, "/api/v1/nothing": 401} {
 			if got := r.admin("GET", path, "", nil); got.Status != want {

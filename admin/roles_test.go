@@ -102,6 +102,33 @@ func TestEveryRouteAsksForItsRole(t *testing.T) {
 	}
 }
 
+// No spelling of a path and no method leads past a role, nor does a header that names
+// another client past the bound of wrong tokens.
+func TestWaysAroundARole(t *testing.T) {
+	f := newFake()
+	reloads := 0
+	d := team(f.deps())
+	d.Reload = func() error { reloads++; return nil }
+	h := New(d)
+	for _, path := range []string{
+		"/api/v1/config/reload/", "/api/v1//config/reload", "//api/v1/config/reload", "/api/v1/config%2Freload", "/api/v1/config/%72eload", "/%61pi/v1/config/reload",
+		"/api/v1/./config/reload", "/api/v1/x/../config/reload", "/API/v1/config/reload", "/api/v1/config/reload;x", "/api/v1/config/reload?reveal=0", "/api/v1/config/reload%00",
+	} {
+		for _, method := range []string{"POST", "GET", "HEAD", "PUT", "post", "CONNECT"} {
+			direct(h, method, path, "", "Authorization", "Bearer viewer-token", "X-HTTP-Method-Override", "POST")
+		}
+	}
+	if reloads > 0 {
+		t.Errorf("a viewer's requests reloaded the configuration %d times", reloads)
+	}
+	for i := range guessesEach + 1 {
+		direct(h, "GET", "/api/v1/calls", "", "Authorization", "Bearer wrong", "X-Forwarded-For", fmt.Sprintf("10.0.0.%d", i), "Forwarded", fmt.Sprintf("for=10.0.0.%d", i))
+	}
+	if status, _, _ := direct(h, "GET", "/api/v1/calls", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "10.1.1.1"); status != http.StatusTooManyRequests {
+		t.Errorf("wrong tokens with a forged address = %d, want 429", status)
+	}
+}
+
 // refuses says whether a request gets 403. Handlers whose parts are missing here were reached.
 func refuses(h http.Handler, method, path, token string) (forbidden bool) {
 	defer func() { _ = recover() }()
