@@ -32,7 +32,8 @@ demo: build ## a misbehaving upstream and a walk-through
 	./retryproxy demo
 
 test: ## all tests, once, with the race detector
-	go test -race -timeout 10m ./...
+	go test -race -timeout 15m ./...
+	go test ./limiter ./simulate # the tests that are long and have one goroutine, where there are no races
 
 race: ## look for flaky tests: PKG=./limiter COUNT=20
 	go test -race -count=$(if $(filter 1,$(COUNT)),20,$(COUNT)) $(or $(PKG),./...)

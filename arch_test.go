@@ -84,6 +84,7 @@ var layers = map[string]layer{
 	"example/platforms/sandbox": {level: 2, http: true}, // the other side of its and of our tests
 
 	"internal/glob":       {level: 0},
+	"internal/race":       {level: 0}, // for tests
 	"internal/seal":       {level: 2}, // chance, below the edges
 	"store/codec":         {level: 2, beside: []string{"internal/seal"}},
 	"internal/spool":      {level: 2}, // temporary files: I/O below the edges

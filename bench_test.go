@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"retryproxy/config"
+	"retryproxy/internal/race"
 	"retryproxy/internal/redistest"
 	"retryproxy/telemetry"
 )
@@ -91,7 +92,7 @@ func BenchmarkKeyed(b *testing.B) {
 // TestHotPathAllocatesLess holds the goal: a plain call allocates less than
 // httputil.ReverseProxy does for it.
 func TestHotPathAllocatesLess(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	up := cannedUpstream(t)

@@ -21,6 +21,7 @@ import (
 
 	"retryproxy/example/platforms/sandbox"
 	"retryproxy/idempotency"
+	"retryproxy/internal/race"
 )
 
 // ordersPreset is what an operator knows of the supplier.
@@ -80,8 +81,8 @@ type deal struct {
 // it has definitely failed; none twice.
 func TestThousandOrders(t *testing.T) {
 	orders, seed := 1000, uint64(time.Now().UnixNano())
-	if raceEnabled {
-		orders = 100
+	if race.Enabled {
+		orders = 20
 	}
 	if text := os.Getenv("RETRYPROXY_SEED"); text != "" {
 		var err error
@@ -310,7 +311,7 @@ func (m *market) compare(deals []*deal) {
 	}
 	t.Logf("%d orders: %d delivered, %d for a person, %d letters; questions done %v, not executed %v, given up %v",
 		len(deals), delivered, persons, len(letters), m.r.metric("queries_total", "answer=done"), m.r.metric("queries_total", "answer=failed"), m.r.metric("queries_total", "answer=unclear"))
-	if delivered < len(deals)*8/10 {
+	if least := len(deals)*8/10 - 5; delivered < least { // 5: of a few some more may fail
 		t.Errorf("%d of %d orders were delivered, want most", delivered, len(deals))
 	}
 }

@@ -125,7 +125,8 @@ func (a *app) sampleWaiting(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-t.C:
-			a.overview.trend.Waiting(a.waiting(a.known(now)), now)
+			parked := a.store.Stats().ByState[idempotency.StateParked] // all that is wanted of the store's figures
+			a.overview.trend.Waiting(a.waiting(figures{parked: parked}), now)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/idempotency"
+	"retryproxy/internal/race"
 )
 
 // faulty is a store that fails when it is told to.
@@ -171,7 +172,7 @@ func TestPanicOfAHeldCall(t *testing.T) {
 // Large bodies, which lie in files, are not all in memory at once on their way to
 // the store; small ones do not wait for them.
 func TestLargeBodiesOnTheirWayToTheStore(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("it is about much memory, and takes a minute")
 	}
 	var store *faulty

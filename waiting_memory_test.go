@@ -7,12 +7,14 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"retryproxy/internal/race"
 )
 
 // A call that waits keeps two goroutines of 2 and 4 KiB. A little more on the
 // stack of one, in the frames below wait, would double it.
 func TestWaitingCallsKeepSmallStacks(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector has frames of its own")
 	}
 	addr := serving(t, func(w http.ResponseWriter, _ *http.Request) {

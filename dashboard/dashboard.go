@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -39,16 +40,16 @@ var files embed.FS
 // server answers the requests of browsers.
 type server struct {
 	Deps
-	pages  map[string]map[string]*template.Template // by language and name
-	assets map[string]asset                         // by the path they are asked for
-	views  chan struct{}                            // a place for each live view
+	pages  func() map[string]map[string]*template.Template // by language and name
+	assets map[string]asset                                // by the path they are asked for
+	views  chan struct{}                                   // a place for each live view
 }
 
 // New returns the handler of the pages. It serves every path below / that the API does not.
 func New(d Deps) http.Handler {
 	s := &server{Deps: d, views: make(chan struct{}, mostViews)}
 	s.assets = loadAssets()
-	s.pages = s.loadPages()
+	s.pages = sync.OnceValue(s.loadPages) // a proxy at which nobody looks needs none
 	r := chi.NewRouter()
 	r.Use(guarded)
 	r.Get("/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/person", http.StatusSeeOther) })
@@ -170,7 +171,7 @@ func (s *server) write(w http.ResponseWriter, v *visit, status int, out *show) {
 		out.Status, out.Light = v.status()
 	}
 	var text bytes.Buffer
-	if err := s.pages[out.Lang][out.Page].ExecuteTemplate(&text, "base.html", out); err != nil {
+	if err := s.pages()[out.Lang][out.Page].ExecuteTemplate(&text, "base.html", out); err != nil {
 		s.Log.Error("a page cannot be shown", "page", out.Page, "error", err.Error())
 		http.Error(w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
 		return

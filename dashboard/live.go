@@ -59,7 +59,7 @@ func (s *server) light(v *visit) string {
 	out := show{Page: "person", Lang: v.words.lang}
 	out.Status, out.Light = v.status()
 	var text bytes.Buffer
-	if err := s.pages[out.Lang][out.Page].ExecuteTemplate(&text, "light", &out); err != nil {
+	if err := s.pages()[out.Lang][out.Page].ExecuteTemplate(&text, "light", &out); err != nil {
 		return ""
 	}
 	return text.String()

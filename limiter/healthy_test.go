@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"retryproxy/breaker"
+	"retryproxy/internal/race"
 )
 
 // spa is a host that is well: it takes any number of calls at a time, each for as long as
@@ -100,6 +101,9 @@ func (s *spa) oneIn(n int) bool { return s.dice.IntN(n) == 0 }
 // A limit that is learnt costs next to nothing at a host that is well, whatever its
 // answers take: that is not the queue of too many calls.
 func TestHealthyHostsAreNotStrangled(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	const ms = time.Millisecond
 	jitter := func(s *spa, d time.Duration) time.Duration {
 		return time.Duration(float64(d) * (0.8 + 0.4*s.dice.Float64()))

@@ -31,7 +31,7 @@ var builtin = sync.OnceValues(func() ([]raw, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, raw{name: "preset " + strings.TrimSuffix(path.Base(name), ".yaml"), data: text, builtin: true})
+		list = append(list, newRaw("preset "+strings.TrimSuffix(path.Base(name), ".yaml"), text, true))
 	}
 	return list, nil
 })
@@ -50,7 +50,15 @@ func Load(dir string) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("presets: %w", err)
 	}
-	return build(append(slices.Clone(list), more...))
+	ready, err := own()
+	if err != nil {
+		return nil, err
+	}
+	list = slices.Clone(list)
+	for _, r := range more {
+		list = append(list, newRaw(r.name, r.data, false))
+	}
+	return build(list, ready)
 }
 
 // own is the set of the built-in presets alone.
@@ -59,7 +67,7 @@ var own = sync.OnceValues(func() (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("presets: %w", err)
 	}
-	return build(list)
+	return build(list, nil)
 })
 
 // Digest is one of all files of a folder, so that a change of any is seen; zero: there
@@ -101,28 +109,28 @@ func inFolder(dir string) (list []raw, err error) {
 }
 
 // build reads all presets; one of a folder takes the place of a built-in one. A file of
-// a folder that extends the built-in preset of its own name is laid over that.
-func build(list []raw) (*Set, error) {
-	f := family{raws: map[string]raw{}, busy: map[string]bool{}}
+// a folder that extends the built-in preset of its own name is laid over that. What is
+// ready of the built-in ones is taken as it is.
+func build(list []raw, ready *Set) (*Set, error) {
+	f := family{raws: map[string]raw{}, busy: map[string]bool{}, ready: ready}
 	var errs []error
 	var names []string
 	for _, r := range list {
-		var head file
-		if err := config.Decode(r.name, r.data, &head).Err(); err != nil {
-			errs = append(errs, err)
+		if r.err != nil {
+			errs = append(errs, r.err)
 			continue
 		}
-		before, taken := f.raws[head.Preset]
+		before, taken := f.raws[r.preset]
 		switch {
 		case taken && before.builtin == r.builtin:
-			errs = append(errs, config.Problem{File: r.name, Path: "preset", Rule: fmt.Sprintf("%q is the preset of %s already", head.Preset, before.name)})
+			errs = append(errs, config.Problem{File: r.name, Path: "preset", Rule: fmt.Sprintf("%q is the preset of %s already", r.preset, before.name)})
 			continue
-		case taken && head.Extends == head.Preset:
-			f.raws[beneath+head.Preset] = before
+		case taken && r.extends == r.preset:
+			f.raws[beneath+r.preset] = before
 		case !taken:
-			names = append(names, head.Preset)
+			names = append(names, r.preset)
 		}
-		f.raws[head.Preset] = r
+		f.raws[r.preset] = r
 	}
 	var out []*Preset
 	for _, name := range names {
@@ -140,6 +148,9 @@ func build(list []raw) (*Set, error) {
 const beneath = "builtin "
 
 func (f *family) preset(name string) (*Preset, error) {
+	if f.ready != nil && f.unchanged(name) {
+		return f.ready.Named(name), nil
+	}
 	own, reading, err := f.read(name)
 	if err != nil {
 		return nil, err

@@ -16,17 +16,37 @@ import (
 	"retryproxy/signer"
 )
 
-// raw is a preset whose text was read but not understood yet.
+// raw is a preset of which no more than its head was understood yet.
 type raw struct {
 	name    string // of the file
 	data    []byte
 	builtin bool
+	preset  string
+	extends string
+	err     error // why the head cannot be read
+}
+
+func newRaw(name string, data []byte, builtin bool) raw {
+	var head file
+	err := config.Decode(name, data, &head).Err()
+	return raw{name: name, data: data, builtin: builtin, preset: head.Preset, extends: head.Extends, err: err}
 }
 
 // family finds presets by name while a set is built, so that one may extend another.
 type family struct {
-	raws map[string]raw
-	busy map[string]bool
+	raws  map[string]raw
+	busy  map[string]bool
+	ready *Set // the built-in presets, which need not be built again; nil: they must
+}
+
+// unchanged tells whether a preset and all that it extends are those of the binary.
+func (f *family) unchanged(name string) bool {
+	for f.raws[name].builtin {
+		if name = f.raws[name].extends; name == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // read lays a preset over the one that it extends.
@@ -37,19 +57,15 @@ func (f *family) read(name string) (*file, *config.Reading, error) {
 	f.busy[name] = true
 	defer delete(f.busy, name)
 	r := f.raws[name]
-	var head file
-	if err := config.Decode(r.name, r.data, &head).Err(); err != nil {
-		return nil, nil, err
-	}
 	own := &file{Query: queryText{FirstAfter: time.Minute, Every: time.Minute, Max: 10, Grace: 5 * time.Minute, NotFoundAnswers: 2, Rate: "1/s"}}
-	if head.Extends == name {
-		head.Extends = beneath + name
+	if r.extends == name {
+		r.extends = beneath + name
 	}
-	if head.Extends != "" {
-		if _, ok := f.raws[head.Extends]; !ok {
-			return nil, nil, config.Problem{File: r.name, Path: "extends", Rule: fmt.Sprintf("there is no preset %q", strings.TrimPrefix(head.Extends, beneath))}
+	if r.extends != "" {
+		if _, ok := f.raws[r.extends]; !ok {
+			return nil, nil, config.Problem{File: r.name, Path: "extends", Rule: fmt.Sprintf("there is no preset %q", strings.TrimPrefix(r.extends, beneath))}
 		}
-		base, _, err := f.read(head.Extends)
+		base, _, err := f.read(r.extends)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"retryproxy/config"
+	"retryproxy/internal/race"
 )
 
 // shipped is a scenario that comes with the program.
@@ -60,6 +61,9 @@ func hold(t *testing.T, goals ...goal) {
 // The published case: without smart retry about 82 % and forty minutes, with it
 // everything is held and done.
 func TestPublishedCase(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	runs := simulated(t, shipped(t, "published"))
 	naive, ours := runs["bots, 5 retries"], runs["retryproxy"]
 	hold(t,
@@ -76,6 +80,9 @@ func TestPublishedCase(t *testing.T) {
 // The peers do what direct calls and nginx did as real processes
 // (docs/benchmarks.md): the platform is a fair one.
 func TestPeersDoAsMeasured(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	slow, quick := simulated(t, shipped(t, "storm-slow")), simulated(t, shipped(t, "storm-fast"))
 	direct, naive := slow["direct"], slow["proxy, 3 retries"]
 	hold(t,
@@ -93,6 +100,9 @@ func TestPeersDoAsMeasured(t *testing.T) {
 
 // The lab's storms by their names, and the requests per call that each may cost.
 func TestStorms(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	for name, most := range map[string]float64{"storm-slow": 1.05, "storm-fast": 1.08} {
 		t.Run(name, func(t *testing.T) {
 			ours := simulated(t, shipped(t, name))["retryproxy"]
@@ -127,6 +137,9 @@ func TestThunderingHerd(t *testing.T) {
 // While fresh calls want more than is left, retries have three tenths of the slots;
 // alone they use all of them.
 func TestSaturatedSlots(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	ours := simulated(t, shipped(t, "saturated"))["retryproxy"]
 	share := func(from, to int) (perSecond, retries float64) {
 		sent, again := 0, 0

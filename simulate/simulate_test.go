@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"retryproxy/config"
+	"retryproxy/internal/race"
 )
 
 // tried runs a scenario that has no runs of its own with one configuration.
@@ -269,6 +270,9 @@ bots: [{bots: 3, every: 0, from: 1s, to: 4s, shop: a, keyed: true}]
 }
 
 func TestSameSeedSameNumbers(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	once := func(seed int) *Report {
 		s := shipped(t, "storm-slow")
 		s.shorten(30 * time.Second)
@@ -399,6 +403,9 @@ func TestFaultsOfScenarios(t *testing.T) {
 }
 
 func TestReports(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long: make test runs it without the race detector")
+	}
 	s := shipped(t, "storm-slow")
 	s.Runs[0].Name = "a < b & c"
 	r, err := Simulate(t.Context(), s, config.Options{})
