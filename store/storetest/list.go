@@ -148,9 +148,14 @@ func parkedByDate(b *bench) {
 		to idempotency.State
 		in time.Duration
 	}{
-		{idempotency.StateParked, -time.Hour}, {idempotency.StateParked, time.Second}, {idempotency.StateParked, 2 * time.Second},
-		{idempotency.StateParked, 59 * time.Second}, {idempotency.StateParked, time.Hour},
-		{idempotency.StateDead, time.Second}, {idempotency.StateWaiting, time.Second}, {idempotency.StateInDoubt, time.Second},
+		{idempotency.StateParked, -time.Hour},
+		{idempotency.StateParked, time.Second},
+		{idempotency.StateParked, 2 * time.Second},
+		{idempotency.StateParked, 59 * time.Second},
+		{idempotency.StateParked, time.Hour},
+		{idempotency.StateDead, time.Second},
+		{idempotency.StateWaiting, time.Second},
+		{idempotency.StateInDoubt, time.Second},
 	} {
 		id := idempotency.ID{Tenant: order.Tenant, Key: fmt.Sprint("parked-", i)}
 		b.begin(claim(id, named(i)), start, idempotency.Fresh)
