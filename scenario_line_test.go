@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"retryproxy/breaker"
+	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/pause"
 	"retryproxy/proxy"
@@ -337,7 +339,7 @@ func TestCancelRaces(t *testing.T) {
 			rest(5 * time.Minute)
 			r.want(reply{}, 0, u, 1)
 			r.wantState(idempotency.StateDead)
-		}, slow...)
+		}, patches(slow, []string{"jitter: none,", "jitter: none, redrive: [1m],"})...)
 	})
 	t.Run("many parked calls, while they are woken", func(t *testing.T) {
 		lasting(t, func(r *rig, _ func()) {
@@ -380,6 +382,11 @@ func TestWaitingHistogram(t *testing.T) {
 		}
 		if v.Step != 10 || v.Later != 1 || v.Undated != 0 || !v.Start.Equal(time.Now()) {
 			t.Errorf("histogram = %+v, want one later", v)
+		}
+		for path, words := range map[string]string{"/line": "<svg", "/line?state=parked": "u3.test"} {
+			if got := r.admin("GET", path, "", nil); got.Status != 200 || !strings.Contains(got.Body, words) {
+				t.Errorf("the page %s = %d without %s: %s", path, got.Status, words, got.Body)
+			}
 		}
 		r.orders(r.waitingID("waiting"), "cancel", 200, "")
 		<-call
@@ -514,5 +521,58 @@ func TestCancelWithoutAStore(t *testing.T) {
 		down.Store(false)
 		rest(5 * time.Second)
 		r.wantState(idempotency.StateDead)
+	}, slow...)
+}
+
+// An operator who was told that a call is over is right, whatever happens in the same
+// instant: a shutdown does not leave it to the next process.
+func TestCancelWhileDraining(t *testing.T) {
+	const calls = 100
+	blackouts(t, func(r *rig, o *blackout) {
+		u := r.upstream("u1.test:80", later429(answer(201, "order")))
+		for i := range calls {
+			r.async(func() reply { return r.post("http://u1.test/", "b", fmt.Sprint("X-Idempotency-Key: k", i)) })
+		}
+		rest(time.Second)
+		var waiting []struct{ ID string }
+		r.admin("GET", "/api/v1/calls?state=waiting&limit=200", "", &waiting)
+		told, p := make(chan string, calls), r.app.proxy
+		for i, c := range waiting {
+			go func() {
+				if i == calls/2 {
+					p.Drain()
+				}
+				if _, err := p.Cancel(r.t.Context(), c.ID, deadletter.Signed{By: "li"}, r.app.recordUnder); err != nil {
+					c.ID = ""
+					if errors.Is(err, idempotency.ErrUnavailable) {
+						t.Errorf("an order was taken and not carried out: %v", err)
+					}
+				}
+				told <- c.ID
+			}()
+		}
+		over := map[string]bool{}
+		for range waiting {
+			over[<-told] = true
+		}
+		delete(over, "")
+		rest(time.Second)
+		o.stop()
+		o.start()
+		rest(10 * time.Minute)
+		dead := 0
+		for i := range calls {
+			rec := r.record(fmt.Sprint("k", i))
+			owner := rec.Runs[0].CallID
+			if rec.State == idempotency.StateDead {
+				dead++
+			}
+			if ended := rec.State == idempotency.StateDead && rec.Reason == cancelled; ended != over[owner] {
+				t.Errorf("the operator was told that %s is over: %v; it is %s (%s)", owner, over[owner], rec.State, rec.Reason)
+			}
+		}
+		if len(waiting) != calls || u.count() != calls+calls-dead {
+			t.Errorf("%d of %d waited, %d were cancelled, %d requests", len(waiting), calls, dead, u.count())
+		}
 	}, slow...)
 }
