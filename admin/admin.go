@@ -68,6 +68,7 @@ type Deps struct {
 
 	Patience func() []patience.View // after how long clients hang up, by task type
 
+	Line    Line
 	Letters Letters
 	Pauses  func() []pause.Pause                                        // what platforms stopped
 	Resume  func(shop, platform, by, note string) (ended []pause.Pause) // platform empty: all
@@ -122,6 +123,9 @@ const index = `retryproxy admin
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
+/api/v1/calls/waiting/histogram    when those that wait go on, by cause; ?minutes= up to 60, step= such as 10s
+/api/v1/calls/{id}/expedite   POST {"by","note"}; the call does not wait for its date any longer
+/api/v1/calls/{id}/cancel     POST {"by","note"}; the call that waits ends without another attempt
 /api/v1/deadletters           calls that were given up; ?reason= host= task_type= shop= state= executed= key= key_hash= text= since= until= limit= after=
 /api/v1/deadletters/{id}      one of them; ?reveal=1 shows key, request and answer
 /api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}

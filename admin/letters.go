@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"retryproxy/attempt"
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/redact"
@@ -47,6 +48,9 @@ var letterFaults = []struct {
 	{deadletter.ErrInput, http.StatusBadRequest, "bad_request"},
 	{idempotency.ErrCursor, http.StatusBadRequest, "bad_request"},
 	{deadletter.ErrNotFound, http.StatusNotFound, "not_found"},
+	{attempt.ErrNoCall, http.StatusNotFound, "not_found"},
+	{attempt.ErrNotWaiting, http.StatusConflict, "not_waiting"},
+	{attempt.ErrNotNow, http.StatusConflict, "not_now"},
 	{deadletter.ErrNotKept, http.StatusConflict, "not_kept"},
 	{deadletter.ErrClosed, http.StatusConflict, "closed"},
 	{deadletter.ErrBusy, http.StatusConflict, "busy"},

@@ -89,6 +89,8 @@ func everywhere() []command {
 		{"explain", "[-config file | -admin address] [-json] [-X method] [-H header] [-d body] [-response file [-status n] [-preset name]]", "URL", "what would become of a call, without making it", Explain},
 		{"health", "[-admin address]", "", "ask a running proxy whether it takes calls", Health},
 		{"calls", "[-key key] [-text text] [-shop shop] [-host host] [-since time] … [-json | -csv]", "", "calls of a running proxy, those in progress and past ones", Calls},
+		{"calls expedite", "-by NAME [-note WHY]", "ID", "have a call that waits go on now, as far as breakers, slots and tokens let it", ExpediteCall},
+		{"calls cancel", "-by NAME [-note WHY]", "ID", "end a call that waits, without another attempt", CancelCall},
 		{"why", "[-admin address]", "CALL|KEY|TEXT", "what became of an order: by call id, idempotency key, or a text such as its number", Why},
 		{"retries", "[-for 30m] [-host host] [-shop shop] [-task-type type]", "[on|off|observe]", "show or turn the switch of a running proxy", Retries},
 		{"shops", "[-json]", "[resume SHOP -by NAME -note WHY]", "what platforms stopped: dead tokens, risk control, quotas; or let a shop go on", Shops},

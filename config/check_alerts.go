@@ -14,7 +14,7 @@ import (
 var stopReasons = []string{
 	"risk_control", "quota_exhausted", "auth_expired", "signature_expired", "manual_review", "fail_permanent", "client_gone",
 	"body_not_replayable", "attempts_exhausted", "retry_after_too_long", "retry_limited", "breaker_open", "shop_breaker_open",
-	"no_slot", "deadline_exceeded", "retries_off", "shutting_down", "parked",
+	"no_slot", "deadline_exceeded", "retries_off", "shutting_down", "cancelled_by_operator", "parked",
 	"bad_request", "header_too_large", "auth_required", "client_denied", "destination_denied", "body_too_large", "key_busy",
 	"in_doubt", "result_not_kept", "key_mismatch", "loop", "local_resource", "store_unavailable", "store_full",
 }

@@ -26,8 +26,9 @@ var textsPerson = map[string]two{
 	"advice.wait":    {"It is on its way again; nothing to do.", "正在进行，无需处理。"}, "advice.none": {"It is closed; nothing to do.", "已了结，无需处理。"},
 	"mend.auth_expired": {"Renew the shop's login first.", "先更新店铺授权。"}, "mend.signature_expired": {"See to clock and signature first.", "先检查时钟和签名。"},
 	"mend.risk_control": {"Have a person look at the shop first.", "先由人检查店铺。"}, "mend.quota_exhausted": {"Wait until there is quota again.", "等到有配额再执行。"},
-	"mend.shop_breaker_open": {"All calls of this shop failed alike: mend that first.", "该店铺的调用全部同样失败：先解决它。"},
-	"mend.retries_off":       {"Retries were switched off.", "重试当时已关闭。"}, "mend.client_gone": {"Its client left: is the result still wanted?", "客户端已离开：结果还需要吗？"},
+	"mend.shop_breaker_open":     {"All calls of this shop failed alike: mend that first.", "该店铺的调用全部同样失败：先解决它。"},
+	"mend.cancelled_by_operator": {"An operator ended it: is it to be done after all?", "操作员已将其终止：仍然需要执行吗？"},
+	"mend.retries_off":           {"Retries were switched off.", "重试当时已关闭。"}, "mend.client_gone": {"Its client left: is the result still wanted?", "客户端已离开：结果还需要吗？"},
 
 	"stopped.shop": {"Shop %s is stopped at %s for %s:", "店铺 %s 在 %s 已停 %s："}, "stopped.away": {"%d calls turned away.", "已拒绝 %d 个调用。"},
 	"stopped.resume": {"Let it go on", "恢复"}, "stopped.trip": {"Shop %s at %s: %d calls in a row failed alike:", "店铺 %s 在 %s：连续 %d 个调用同样失败："},

@@ -24,6 +24,7 @@ var mend = map[string]string{
 	"shop_breaker_open":    "All calls of this shop there failed alike, often by its login: mend that first, then requeue it.",
 	"retries_off":          "Retries were switched off: requeue it when that is over.",
 	"retry_after_too_long": "The upstream asked for more time than the call had: requeue it after that.",
+	ReasonCancelled:        "An operator ended it while it waited. Requeue it only if it is to be done after all, else drop it.",
 	"client_gone":          "Its client left. Requeue it if the result is still wanted, else drop it.",
 }
 

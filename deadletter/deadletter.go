@@ -54,7 +54,12 @@ const (
 	DidExecuted       = "executed"
 	DidNotExecuted    = "not_executed"
 	DidDrop           = "dropped"
+	DidExpedite       = "expedited" // of a parked call: not to wait for its date
+	DidCancel         = "cancelled" // of a call that waited: not to go on
 )
+
+// ReasonCancelled is that of calls whose wait an operator ended for good.
+const ReasonCancelled = "cancelled_by_operator"
 
 // Reasons of records whose letter was closed by other means than an answer.
 const (
@@ -93,6 +98,14 @@ func (s *Signed) As(name string) {
 	default:
 		s.By += " (" + name + ")"
 	}
+}
+
+// CheckNamed is Check where the note may be left out.
+func (s *Signed) CheckNamed() error {
+	if err := readable("by", s.By, longestName); err != nil {
+		return err
+	}
+	return s.CheckOptional()
 }
 
 // CheckOptional is Check where either may be left out.

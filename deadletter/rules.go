@@ -57,7 +57,7 @@ func NextRedrive(schedule []time.Duration, rec *idempotency.Record, now time.Tim
 	for i := len(rec.Runs) - 1; i >= 0 && rec.Runs[i].Kind == idempotency.Redriven; i-- {
 		made++
 	}
-	if made >= len(schedule) || rec.Reason == "fail_permanent" || MayRequeue(rec, &Order{Kind: idempotency.Redriven}) != nil {
+	if made >= len(schedule) || rec.Reason == "fail_permanent" || rec.Reason == ReasonCancelled || MayRequeue(rec, &Order{Kind: idempotency.Redriven}) != nil {
 		return time.Time{}
 	}
 	return now.Add(schedule[made])

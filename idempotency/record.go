@@ -179,3 +179,14 @@ func (r *Record) Clone() Record {
 	}
 	return c
 }
+
+// Interval is which of the intervals that edges part a time is in; an edge begins the next.
+func Interval(edges []time.Time, at time.Time) int {
+	i, _ := slices.BinarySearchFunc(edges, at, func(edge, at time.Time) int {
+		if edge.After(at) {
+			return 1
+		}
+		return -1
+	})
+	return i
+}

@@ -152,6 +152,10 @@ type Store interface {
 	// processes share adds running and waiting ones of processes that are gone.
 	// They come without their answers, and are not moved. Errors: ErrUnavailable.
 	Due(ctx context.Context, now time.Time, limit int) (due []Record, next time.Time, err error)
+	// Parked counts the parked records by when they go on: number i are due before
+	// edges[i] and not before the edge in front of it, the last number are all later
+	// ones. Edges are in order. It may be asked often. Errors: ErrUnavailable.
+	Parked(ctx context.Context, edges []time.Time) ([]int, error)
 	// Lease makes sure that no other process adopts a running or waiting record of
 	// this owner within least, and that none has. A store of one process says so at
 	// once. Errors: ErrConflict (it is not his any more), ErrUnavailable.

@@ -147,11 +147,11 @@ func (l *Limiter) Leave(t *Ticket, now time.Time) Answer {
 }
 
 // Refuse ends a waiting ticket for a reason of the caller's, such as a switch
-// turned off. A ticket that has its answer keeps it.
-func (l *Limiter) Refuse(t *Ticket, reason string, now time.Time) {
+// turned off; false: it has its answer, and keeps it.
+func (l *Limiter) Refuse(t *Ticket, reason string, now time.Time) bool {
 	b := l.lock(now)
 	defer l.unlock()
-	b.expel(t, reason)
+	return b.expel(t, reason)
 }
 
 // View says what a ticket waits for, honestly and as things stand.

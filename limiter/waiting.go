@@ -211,11 +211,13 @@ func (b *board) unqueue(k *bucket, g *gate, t *Ticket) {
 	}
 }
 
-// expel ends a ticket for a reason of the caller's.
-func (b *board) expel(t *Ticket, reason string) {
-	if t.waits() {
-		b.refuse(t, reason)
+// expel ends a ticket for a reason of the caller's; false: it was over.
+func (b *board) expel(t *Ticket, reason string) bool {
+	if !t.waits() {
+		return false
 	}
+	b.refuse(t, reason)
+	return true
 }
 
 // imagine is a ticket that stands behind everybody of its turn and age.

@@ -254,6 +254,30 @@ func (b *Board) check(k Key, token Token, now time.Time) (stops *Pause) {
 	return stops
 }
 
+// Stops says which pause would stop a call, as Check does, but counts nothing and lets
+// nobody through; of a dead token only that one's calls are stopped.
+func (b *Board) Stops(k Key, token Token, now time.Time) *Pause {
+	if b.any.Load() == 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var worst *entry
+	for _, at := range placesOf(k, token) {
+		for _, e := range b.pauses[at] {
+			over := !e.Until.IsZero() && !now.Before(e.Until)
+			if !over && !e.another(token) && (worst == nil || rank(e.Reason) > rank(worst.Reason)) {
+				worst = e
+			}
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	p := worst.Pause
+	return &p
+}
+
 // placesOf are those where a pause may stand that is about a call: of its shop, or of its
 // token where it has none, and of all shops, for its operation or all of them. Some may be
 // the same.

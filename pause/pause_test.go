@@ -273,3 +273,36 @@ func BenchmarkStopWhenFull(b *testing.B) {
 		board.Check(p.Key, p.Token, t0)
 	}
 }
+
+// Looking counts nobody, and lets nobody through.
+func TestStopsOnlyLooks(t *testing.T) {
+	b, _ := board(10)
+	stops := func(k Key, tok string, now time.Time, reason string) {
+		t.Helper()
+		got := ""
+		if p := b.Stops(k, token(tok), now); p != nil {
+			got = p.Reason
+		}
+		if got != reason {
+			t.Errorf("Stops(%+v, %q) = %q, want %q", k, tok, got, reason)
+		}
+	}
+	stops(call("a", "list"), "old", t0, "")
+	b.Stop(Pause{Key: call("a", ""), Reason: AuthExpired, Token: token("old")}, t0)
+	b.Stop(Pause{Key: call("b", "list"), Reason: QuotaExhausted, Until: t0.Add(time.Hour)}, t0)
+	b.Stop(Pause{Key: call("b", ""), Reason: RiskControl}, t0)
+	stops(call("a", "list"), "old", t0, AuthExpired)
+	stops(call("a", "list"), "new", t0, "")
+	stops(call("b", "list"), "old", t0, RiskControl) // the gravest
+	b.Resume("b", "", "li", "", t0)
+	b.Stop(Pause{Key: call("b", "list"), Reason: QuotaExhausted, Until: t0.Add(time.Hour)}, t0)
+	stops(call("b", "list"), "old", t0, QuotaExhausted)
+	stops(call("b", "other"), "old", t0, "")
+	stops(call("b", "list"), "old", t0.Add(time.Hour), "")
+	for _, p := range b.List(t0) {
+		if p.Calls != 0 {
+			t.Errorf("%+v counts calls that were only looked for", p)
+		}
+	}
+	want(t, b, call("a", "list"), "new", t0, "") // the probe is still there to be taken
+}

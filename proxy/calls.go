@@ -183,6 +183,7 @@ func (x *exchange) finish() {
 	}
 	x.reportShop(now)
 	s := x.summary(now)
+	x.carriedOut()
 	x.deadLetter(s)
 	x.p.calls.done(x, s)
 	if h := x.p.Hooks.Handled; h != nil && x.handled(s.Result) {

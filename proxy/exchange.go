@@ -11,6 +11,7 @@ import (
 	"retryproxy/attempt"
 	"retryproxy/breaker"
 	"retryproxy/classify"
+	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/inbound"
 	"retryproxy/limiter"
@@ -107,6 +108,7 @@ type exchange struct {
 	outcome outcome
 
 	mu      sync.Mutex // guards what operators read: sum, live, past, grant
+	order   *order     // an operator's, which ended its wait; nil: none did. Set while it waits
 	sum     *attempt.Summary
 	live    liveState
 	away    time.Duration // time that is not our own: upstream, waits, the client
@@ -199,6 +201,9 @@ func (x *exchange) runOn() {
 //go:noinline
 func (x *exchange) turnedAway() {
 	d, now := refusedTurn(&x.turn), time.Now()
+	if x.order != nil {
+		d.At, x.outcome.detail = time.Time{}, x.order.words() // a later try makes no sense
+	}
 	x.giveUpPlace(now)
 	limit := x.parkFor(now)
 	if d.Reason == "shutting_down" && limit > 0 {
@@ -370,6 +375,10 @@ func (x *exchange) leave(ticket *limiter.Ticket, reason string) {
 	now := time.Now()
 	answer := x.p.Limiter.Leave(ticket, now)
 	x.p.Limiter.Cancel(answer.Grant, now)
+	if answer.Refused == deadletter.ReasonCancelled {
+		x.turn = answer // the operator was told so
+		return
+	}
 	x.turn = limiter.Answer{Refused: reason, Cause: answer.Cause, AtGate: answer.AtGate}
 	if reason == "shutting_down" {
 		x.turn.At = now.Add(time.Second) // another instance, or this one again

@@ -447,16 +447,25 @@ func (x *exchange) settle(out *message.Response, r *relay, whole bool) {
 func (x *exchange) endWithout(last *idempotency.Answer) {
 	version, promised := x.promised()
 	x.alone = promised || x.isAlone()
-	switch {
-	case x.doubtful() && !x.keyless:
-		x.endRecord(idempotency.StateInDoubt, idempotency.Change{Answer: last})
-	case x.p.durable && (x.isLetter() || x.staysLetter()):
-		x.endRecord(idempotency.StateDead, idempotency.Change{Answer: last})
-	default:
-		if !x.endRecord(idempotency.StateFailed, idempotency.Change{Version: version}) {
+	switch to := x.lastState(); to {
+	case idempotency.StateFailed:
+		if !x.endRecord(to, idempotency.Change{Version: version}) {
 			x.endWithout(last) // promised meanwhile
 		}
+	default:
+		x.endRecord(to, idempotency.Change{Answer: last})
 	}
+}
+
+// lastState is that of a record whose call has no answer to replay.
+func (x *exchange) lastState() idempotency.State {
+	switch {
+	case x.doubtful() && !x.keyless:
+		return idempotency.StateInDoubt
+	case x.p.durable && (x.isLetter() || x.staysLetter()):
+		return idempotency.StateDead
+	}
+	return idempotency.StateFailed
 }
 
 // promised says that a repeat was told 202 while this run went on: it hears the end
@@ -596,6 +605,9 @@ func (x *exchange) endRecord(to idempotency.State, c idempotency.Change) bool {
 			x.p.keeper.expect(at)
 		}
 	}
+	if x.order != nil {
+		c.Note = x.order.noteOf(time.Now())
+	}
 	err := x.move(x.rec.State, to, c)
 	if c.Version != 0 && errors.Is(err, idempotency.ErrConflict) {
 		x.saved = saved
@@ -605,6 +617,7 @@ func (x *exchange) endRecord(to idempotency.State, c idempotency.Change) bool {
 	if x.couldNotMove(to, err) && x.lasting {
 		x.settleLater(to, c)
 	}
+	x.carriedOut()
 	x.flight.End(x.landed)
 	return true
 }

@@ -10,6 +10,7 @@ import (
 
 	"retryproxy/attempt"
 	"retryproxy/classify"
+	"retryproxy/deadletter"
 	"retryproxy/message"
 )
 
@@ -33,6 +34,7 @@ var own = map[string]int{
 	"loop": 508, "local_resource": 503, "store_unavailable": 503, "store_full": 503,
 	"risk_control": 503, "quota_exhausted": 503, "auth_expired": 503, "signature_expired": 503,
 	"breaker_open": 503, "no_slot": 503, "shutting_down": 503, "parked": 503,
+	deadletter.ReasonCancelled: 503,
 }
 
 // titles are the constant titles of our problem documents.
@@ -50,6 +52,7 @@ var titles = map[string]string{
 	"risk_control": "The platform stopped the shop", "quota_exhausted": "The platform's quota is used up",
 	"auth_expired": "The platform does not take the shop's token any more", "signature_expired": "The signature would be too old",
 	"deadline_exceeded": "The time for this call ran out", "retry_limited": "Retries are limited for now",
+	deadletter.ReasonCancelled: "An operator ended this call",
 }
 
 // refuse answers a call that never got as far as an attempt.
@@ -145,6 +148,8 @@ func (x *exchange) hindrance(d *Decision) string {
 		return x.pausedBy
 	case reasonSignature:
 		return "the signature would be too old for " + x.preset.Name
+	case deadletter.ReasonCancelled:
+		return "an operator ended its wait; ask them before it is made again"
 	case "no_slot":
 		return "no slot of " + x.hops[x.hop].host + " became free in time (slots)" + dated(", next at ", d.At)
 	}
@@ -246,8 +251,11 @@ func advice(reason string, e classify.Executed) string {
 	case "key_busy":
 		return "repeat" // with the same key, which makes it safe
 	}
-	if e != classify.ExecutedNo {
+	switch {
+	case e != classify.ExecutedNo:
 		return "check"
+	case reason == deadletter.ReasonCancelled:
+		return "stop" // a person decided that it is not to be
 	}
 	return "repeat"
 }

@@ -110,6 +110,18 @@ func (s *Store) Due(_ context.Context, now time.Time, limit int) (due []idempote
 	return found[:min(len(found), limit)], next, err
 }
 
+// Parked implements idempotency.Store.
+func (s *Store) Parked(_ context.Context, edges []time.Time) ([]int, error) {
+	counts := make([]int, len(edges)+1)
+	_, err := s.all(func(r *idempotency.Record) bool {
+		if r.State == idempotency.StateParked {
+			counts[idempotency.Interval(edges, r.NextAt)]++
+		}
+		return false
+	})
+	return counts, err
+}
+
 func (s *Store) oldestParkedLocked() (oldest time.Time) {
 	for _, e := range s.held {
 		if e.rec.State == idempotency.StateParked && (oldest.IsZero() || e.rec.Parked.Before(oldest)) {

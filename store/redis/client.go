@@ -40,6 +40,8 @@ var (
 	heldText string
 	//go:embed lua/due.lua
 	dueText string
+	//go:embed lua/goes.lua
+	goesText string
 	//go:embed lua/page.lua
 	pageText string
 	//go:embed lua/sweep.lua
@@ -64,6 +66,7 @@ var (
 	getScript     = script("no-writes", getText)
 	heldScript    = script("no-writes", heldText)
 	dueScript     = script("no-writes", dueText)
+	goesScript    = script("no-writes", goesText)
 	pageScript    = script("no-writes", pageText)
 	sweepScript   = script("allow-oom", sweepText)
 	leaseScript   = script("allow-oom", leaseText)

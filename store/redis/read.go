@@ -129,6 +129,27 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempo
 	return s.locals(fair(all, limit)), moved(next, -shift), nil
 }
 
+// Parked implements idempotency.Store.
+func (s *Store) Parked(ctx context.Context, edges []time.Time) ([]int, error) {
+	shift, args := s.shift(), make([]any, len(edges))
+	for i, at := range edges {
+		args[i] = moved(at, shift).UnixMicro()
+	}
+	out, err := s.list(ctx, goesScript, args...)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int, len(edges)+1)
+	for i := range counts {
+		n, ok := out[i].(int64)
+		if !ok {
+			return nil, garbled(fmt.Errorf("a count that is %T", out[i]))
+		}
+		counts[i] = int(n)
+	}
+	return counts, nil
+}
+
 // fair takes so many of what is due that neither what was left behind nor what is
 // parked hides the other.
 func fair(all []*found, limit int) []*found {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -142,6 +143,39 @@ func (s *Store) Due(ctx context.Context, now time.Time, limit int) (due []idempo
 	}
 	due, err = s.scanAll(rows)
 	return due, next, err
+}
+
+// Parked implements idempotency.Store.
+func (s *Store) Parked(ctx context.Context, edges []time.Time) ([]int, error) {
+	if err := s.settled(ctx); err != nil {
+		return nil, err
+	}
+	counts, last := make([]int, len(edges)+1), edges[len(edges)-1]
+	rows, err := s.reader.QueryContext(ctx, selectGoes, timeText(last))
+	if err != nil {
+		return nil, readError(err)
+	}
+	defer rows.Close()
+	soon, all := 0, 0
+	for ; rows.Next(); soon++ {
+		var text string
+		if err = rows.Scan(&text); err != nil {
+			break
+		}
+		var at time.Time
+		if at, err = parseTime(text); err != nil {
+			break
+		}
+		counts[idempotency.Interval(edges, at)]++
+	}
+	if err = cmp.Or(err, rows.Err()); err == nil {
+		err = s.reader.QueryRowContext(ctx, countParked).Scan(&all)
+	}
+	if err != nil {
+		return nil, readError(err)
+	}
+	counts[len(edges)] = max(all-soon, 0)
+	return counts, nil
 }
 
 func readError(err error) error {

@@ -39,6 +39,8 @@ const (
 	selectPending = "SELECT " + columns + ", '', NULL, NULL FROM records r WHERE r.past = 0 AND r.expires IS NULL AND r.state <> 'parked' ORDER BY r.next_at, r.updated, r.id"
 	selectDue     = "SELECT " + columns + ", '', NULL, NULL FROM records r INDEXED BY records_due WHERE r.past = 0 AND (r.state = 'parked' OR r.state = 'dead' OR r.state = 'in_doubt') AND r.next_at <= ? ORDER BY r.next_at LIMIT ?"
 	selectNext    = "SELECT coalesce(min(next_at), '') FROM records INDEXED BY records_due WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt') AND next_at > ?"
+	selectGoes    = "SELECT next_at FROM records INDEXED BY records_due WHERE past = 0 AND (state = 'parked' OR state = 'dead' OR state = 'in_doubt') AND state = 'parked' AND next_at < ?"
+	countParked   = "SELECT count(*) FROM records INDEXED BY records_life WHERE past = 0 AND expires IS NULL AND state = 'parked'"
 	selectParked  = "SELECT coalesce(min(parked), '') FROM records INDEXED BY records_parked WHERE parked IS NOT NULL"
 	selectRequest = `SELECT q.mode, q.scheme, q.authority, q.target, q.exempt, q.others, q.honoured, q.version, q.fields, q.trailers, q.listener, q.client, q.user, q.body, q.body IS NOT NULL, q.sealed
   FROM records r JOIN requests q ON q.record = r.id WHERE r.tenant = ? AND r.key = ?`

@@ -16,6 +16,7 @@ var listTests = []test{
 	{"a list is filtered, and ordered by the last change", listFiltered},
 	{"a list is read in pieces", listInPieces},
 	{"what is due comes in order, with the time of the next", dueInOrder},
+	{"what is parked is counted by its dates", parkedByDate},
 	{"what many wake at a time is woken once", wokenOnce},
 	{"a buried call is a dead record, and its key is its own", buried},
 	{"a record gets its receipt when it needs one, and keeps it", receiptStays},
@@ -130,6 +131,44 @@ func (b *bench) piecewise(q idempotency.Query, want []string) {
 	slices.Sort(got)
 	slices.Sort(want)
 	b.same("keys in all pieces", got, want)
+}
+
+func parkedByDate(b *bench) {
+	edges := []time.Time{start.Add(time.Second), start.Add(2 * time.Second), start.Add(time.Minute)}
+	counted := func(what string, want ...int) {
+		b.Helper()
+		got, err := b.store.Parked(b.Context(), edges)
+		if err != nil {
+			b.Errorf("Parked = %v", err)
+		}
+		b.same(what, got, want)
+	}
+	counted("parked in an empty store", 0, 0, 0, 0)
+	for i, x := range []struct {
+		to idempotency.State
+		in time.Duration
+	}{
+		{idempotency.StateParked, -time.Hour},
+		{idempotency.StateParked, time.Second},
+		{idempotency.StateParked, 2 * time.Second},
+		{idempotency.StateParked, 59 * time.Second},
+		{idempotency.StateParked, time.Hour},
+		{idempotency.StateDead, time.Second},
+		{idempotency.StateWaiting, time.Second},
+		{idempotency.StateInDoubt, time.Second},
+	} {
+		id := idempotency.ID{Tenant: order.Tenant, Key: fmt.Sprint("parked-", i)}
+		b.begin(claim(id, named(i)), start, idempotency.Fresh)
+		ch := change(named(i), start)
+		ch.NextAt = start.Add(x.in)
+		b.advance(id, idempotency.StateRunning, x.to, ch)
+	}
+	counted("parked by date", 1, 1, 2, 1)
+	moved := change("", start)
+	moved.NextAt = start
+	b.advance(idempotency.ID{Tenant: order.Tenant, Key: "parked-4"}, idempotency.StateParked, idempotency.StateParked, moved)
+	b.advance(idempotency.ID{Tenant: order.Tenant, Key: "parked-1"}, idempotency.StateParked, idempotency.StateFailed, change("", start))
+	counted("after one was expedited and one cancelled", 2, 0, 2, 0)
 }
 
 func dueInOrder(b *bench) {
