@@ -124,13 +124,13 @@ const index = `retryproxy admin
 /api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
 /api/v1/deadletters           calls that were given up; ?reason= host= task_type= shop= state= executed= key= key_hash= text= since= until= limit= after=
 /api/v1/deadletters/{id}      one of them; ?reveal=1 shows key, request and answer
-/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
+/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","at":"2h","by","note"}
 /api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
 /api/v1/deadletters/{id}/drop      POST {"by","note"}
 /api/v1/deadletters/hours     how many were made in each hour, by reason; ?hours= up to 720
 /api/v1/deadletters/summary   how many by reason, host, …; conditions as above
 /api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
-/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
+/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"at":"2h","by","note"}
 /api/v1/deadletters/drop      POST {"filter","all","by","note"}
 /api/v1/deadletters/bulk      the requeue of many; DELETE ends it
 /api/v1/breakers              hosts and shops that are cut off

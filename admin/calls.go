@@ -181,21 +181,22 @@ type oneCall struct {
 // recordView is a record as the API shows it: neither key nor content. Of many
 // attempts, runs and notes it has the first and the last ones.
 type recordView struct {
-	State    string     `json:"state"`
-	Reason   string     `json:"reason,omitempty"`
-	Owner    string     `json:"call_id"` // of its last run
-	Receipt  string     `json:"receipt,omitempty"`
-	Shop     string     `json:"shop,omitempty"`
-	Policy   string     `json:"policy"`
-	Executed string     `json:"executed"`
-	Attempts int        `json:"attempts"`
-	Created  time.Time  `json:"created"`
-	Updated  time.Time  `json:"updated"`
-	NextAt   *time.Time `json:"next_at"`          // when it goes on
-	Deadline *time.Time `json:"deadline"`         // of its run
-	Expires  *time.Time `json:"expires"`          // when the key is new again
-	Todo     string     `json:"todo,omitempty"`   // of a dead letter, as there
-	Advice   string     `json:"advice,omitempty"` // in words
+	State    string                `json:"state"`
+	Reason   string                `json:"reason,omitempty"`
+	Owner    string                `json:"call_id"` // of its last run
+	Receipt  string                `json:"receipt,omitempty"`
+	Shop     string                `json:"shop,omitempty"`
+	Policy   string                `json:"policy"`
+	Executed string                `json:"executed"`
+	Attempts int                   `json:"attempts"`
+	Created  time.Time             `json:"created"`
+	Updated  time.Time             `json:"updated"`
+	NextAt   *time.Time            `json:"next_at"`          // when it goes on
+	Later    *deadletter.LaterView `json:"later,omitempty"`  // a person had it run again then
+	Deadline *time.Time            `json:"deadline"`         // of its run
+	Expires  *time.Time            `json:"expires"`          // when the key is new again
+	Todo     string                `json:"todo,omitempty"`   // of a dead letter, as there
+	Advice   string                `json:"advice,omitempty"` // in words
 
 	Keyless bool                  `json:"keyless,omitempty"`
 	Answer  string                `json:"answer,omitempty"` // done: kept, not_kept, unknown (a person settled it)
@@ -222,7 +223,7 @@ func viewRecord(r *idempotency.Record) recordView {
 	return recordView{
 		State: r.State.String(), Reason: r.Reason, Owner: r.Owner, Receipt: r.Receipt, Shop: r.Labels.Shop, Policy: r.Policy,
 		Executed: r.Executed.String(), Attempts: r.Attempts, Created: r.Created, Updated: r.Updated,
-		NextAt: timeOrNull(r.NextAt), Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
+		NextAt: timeOrNull(r.NextAt), Later: letter.Later, Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
 		Keyless: r.Keyless, Answer: answerOf(r), History: letter.Attempts, Runs: letter.Runs, Notes: letter.Notes,
 	}
 }

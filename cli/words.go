@@ -74,6 +74,9 @@ var deeds = map[string]string{
 	"requeued_executed_unknown": "had it sent again, though it may have been executed",
 	"executed":                  "settled it as executed",
 	"not_executed":              "settled it as not executed",
+	"later":                     "had it sent again later",
+	"later_executed_unknown":    "had it sent again later, though it may have been executed",
+	"not_run":                   "did not send it again when its time came",
 	"dropped":                   "dropped it",
 	"key_free":                  "made its key free",
 }
