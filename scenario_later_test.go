@@ -293,7 +293,7 @@ func TestLaterOfMany(t *testing.T) {
 		}
 		r.post("http://u1.test/", "{}")
 		down = false
-		sent, due := u.count(), time.Now().Add(10 * time.Minute)
+		sent, due := u.count(), time.Now().Add(10*time.Minute)
 		var p deadletter.Preview
 		r.admin("POST", lettersAPI+"/requeue", `{"all":true,"dry_run":true,"at":"10m","rate":"6/m"}`, &p)
 		if p.Would != 3 || p.Refused != 1 || !p.At.Equal(due) || !p.First[2].At.Equal(due.Add(20*time.Second)) || !p.First[3].At.IsZero() {

@@ -9,6 +9,7 @@ var textsTrace = map[string]two{
 	"trace.picture": {"What happened, over time", "经过（按时间）"},
 	"trace.story":   {"Each decision", "每一步的判断"},
 	"trace.record":  {"What is known under its key now", "现在这个键下的记录"},
+	"trace.reveal":  {"Show request and answer, secrets hidden; the audit log notes who looked", "显示请求和答复（隐去秘密）；审计日志会记录查看者"},
 	"trace.request": {"Request, secrets hidden", "请求（已隐去秘密）"}, "trace.answer": {"Kept answer, secrets hidden", "保存的答复（已隐去秘密）"},
 	"trace.letter": {"It is a dead letter: decide", "它是死信：去处理"},
 	"attempts":     {"Attempts", "尝试次数"}, "detail": {"Detail", "详情"}, "advice": {"Advice", "建议"}, "repeat": {"Repeat it?", "能否重复？"},
