@@ -253,8 +253,13 @@ func TestLaterWantsATime(t *testing.T) {
 		r.post("http://u1.test/", "{}", keyed)
 		v := r.letter()
 		for _, x := range [][2]string{
-			{"tomorrow", "at: want a time such as"}, {"22:00", "at: want a time"}, {"5x", "at: want"}, {"31d", "at: "}, {"721h", "more than 30 days ahead"},
-			{"2d", "at: want a time before"}, {"2h ", ""},
+			{"tomorrow", "at: want a time such as"},
+			{"22:00", "at: want a time"},
+			{"5x", "at: want"},
+			{"31d", "at: "},
+			{"721h", "more than 30 days ahead"},
+			{"2d", "at: want a time before"},
+			{"2h ", ""},
 		} {
 			at, want := x[0], x[1]
 			body := fmt.Sprintf(`{"at":%q}`, at)
