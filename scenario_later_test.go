@@ -51,7 +51,7 @@ func TestLaterRunsAtItsTime(t *testing.T) {
 		r.want(reply{}, 0, u, 3)
 		r.wantSent(u, 3, "X-Idempotency-Key", "k")
 		got := r.letterOf(v.ID)
-		if got.State != "done" || len(got.Runs) != 2 || got.Runs[1].Kind != "requeue" || got.Runs[1].Started.Before(due) || got.Later != nil {
+		if got.State != "done" || len(got.Runs) != 2 || got.Runs[1].Kind != "requeue" || got.Runs[1].Started.Before(due) || len(got.Notes) != 1 || got.Later != nil {
 			t.Errorf("after its time: %+v", got)
 		}
 		rest(20 * time.Minute)
@@ -221,7 +221,10 @@ func TestLaterOfDoubt(t *testing.T) {
 		}
 		rest(40 * time.Minute)
 		again()
-		r.want(ask(), 409, u, 1)
+		asked := time.Now()
+		if r.want(ask(), 409, u, 1); time.Since(asked) > time.Second {
+			t.Errorf("the 409 took %v, want none to wait for a person", time.Since(asked))
+		}
 		rest(10*time.Minute + 2*time.Second)
 		r.want(reply{}, 0, u, 2)
 		if v = r.letterOf(v.ID); v.State != "done" || v.Runs[1].Kind != "requeue" {
