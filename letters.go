@@ -10,7 +10,7 @@ func (a *app) letters() admin.Letters {
 	p := a.proxy
 	return admin.Letters{
 		List: p.Letters, Each: p.EachLetter, Show: p.Letter,
-		Requeue: p.Requeue, Resolve: p.ResolveLetter, Drop: p.DropLetter, DropAll: p.DropLetters,
+		Requeue: p.Requeue, Later: p.Later, Resolve: p.ResolveLetter, Drop: p.DropLetter, DropAll: p.DropLetters,
 		Preview: p.Preview, StartBulk: p.StartBulk, Bulk: p.Bulk, StopBulk: p.StopBulk,
 		Hide: func() *redact.Names { return a.proxy.Settings().Hide },
 		Revealed: func(what, client string) {

@@ -29,7 +29,7 @@ import (
 // adminDeps are what the admin listener shows and hands on.
 func (a *app) adminDeps() admin.Deps {
 	return admin.Deps{
-		Calls: a.proxy.Calls, Find: a.find, Words: a.words(), Records: a.recordsOf,
+		Calls: a.proxy.Calls, Find: a.find, Words: a.words(), Records: a.recordsOf, Request: a.requestOf,
 		Zone:      func() *time.Location { return a.config().Location() },
 		Gates:     func() []limiter.HostView { return a.limiter.Hosts(time.Now()) },
 		Shops:     a.shops.Tripped,
@@ -184,6 +184,15 @@ func (a *app) recordsOf(ctx context.Context, keyHash string) (found []idempotenc
 		}
 	}
 	return found, nil
+}
+
+// requestOf is the request of a record; nil: it is not kept.
+func (a *app) requestOf(ctx context.Context, id idempotency.ID) (*idempotency.Request, error) {
+	request, err := a.store.Load(ctx, id)
+	if errors.Is(err, idempotency.ErrNotFound) {
+		return nil, nil
+	}
+	return request, err
 }
 
 // resetBreaker closes a breaker by hand; false: there is none of that name.

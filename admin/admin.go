@@ -36,6 +36,8 @@ type Deps struct {
 	Words func(text string) [][]uint64
 	// Records are the records that keys of this hash have now; nil: nobody knows.
 	Records func(ctx context.Context, keyHash string) ([]idempotency.Record, error)
+	// Request is what is kept of the request of a record; nil: nothing. May be nil.
+	Request func(ctx context.Context, id idempotency.ID) (*idempotency.Request, error)
 	Zone    func() *time.Location // of dates; nil: of this machine
 
 	Gates func() []limiter.HostView
@@ -122,19 +124,19 @@ const index = `retryproxy admin
 /api/v1/newcodes              answers whose code no preset knows; DELETE ?platform=&code=&by= takes one off the list
 /api/v1/calls                 calls in progress, then those that ended; ?key= key_hash= id= text= shop= host= task_type=
                               state= result= reason= since= until= (2026-03-04, 3d) limit= after= format=csv
-/api/v1/calls/{id}            one call with all its attempts, and what is known under its key now
+/api/v1/calls/{id}            one call with all its attempts, and what is known under its key now; ?reveal=1 shows request and answer
 /api/v1/calls/waiting/histogram    when those that wait go on, by cause; ?minutes= up to 60, step= such as 10s
 /api/v1/calls/{id}/expedite   POST {"by","note"}; the call does not wait for its date any longer
 /api/v1/calls/{id}/cancel     POST {"by","note"}; the call that waits ends without another attempt
 /api/v1/deadletters           calls that were given up; ?reason= host= task_type= shop= state= executed= key= key_hash= text= since= until= limit= after=
 /api/v1/deadletters/{id}      one of them; ?reveal=1 shows key, request and answer
-/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","by","note"}
+/api/v1/deadletters/{id}/requeue   POST {"executed_unknown","at":"2h","by","note"}
 /api/v1/deadletters/{id}/resolve   POST {"executed":true,"by","note"}
 /api/v1/deadletters/{id}/drop      POST {"by","note"}
 /api/v1/deadletters/hours     how many were made in each hour, by reason; ?hours= up to 720
 /api/v1/deadletters/summary   how many by reason, host, …; conditions as above
 /api/v1/deadletters/export    all of them; ?format=jsonl or csv, reveal=, conditions as above
-/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"by","note"}
+/api/v1/deadletters/requeue   POST {"filter":{"host":"a.example"},"all","dry_run","rate":"5/s","canary":1,"at":"2h","by","note"}
 /api/v1/deadletters/drop      POST {"filter","all","by","note"}
 /api/v1/deadletters/bulk      the requeue of many; DELETE ends it
 /api/v1/breakers              hosts and shops that are cut off

@@ -13,6 +13,7 @@ import (
 	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/journal"
+	"retryproxy/redact"
 )
 
 // callView is a call as the API shows it.
@@ -120,7 +121,14 @@ func notFoundBy(w http.ResponseWriter, err error) {
 	fail(w, http.StatusServiceUnavailable, "store_unavailable", "the history of calls cannot be read; state=waiting and state=running do without it: "+err.Error())
 }
 
+// showCall shows one call; ?reveal=1 also request and answer under its key, but for the
+// values of secrets.
 func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
+	reveal, err := yesNo("reveal", r.URL.Query().Get("reveal"))
+	if err != nil {
+		failLetter(w, err)
+		return
+	}
 	calls, _, err := s.Find(r.Context(), journal.Query{CallID: chi.URLParam(r, "id"), Limit: 1})
 	switch {
 	case err != nil:
@@ -140,6 +148,10 @@ func (s *server) showCall(w http.ResponseWriter, r *http.Request) {
 		one := viewRecord(&records[i])
 		if records[i].State.Letter() && s.keepsLetters(r.Context(), v.KeyHash) {
 			one.Todo, one.Advice = deadletter.Advise(&records[i])
+		}
+		if err := s.addContents(r.Context(), &one, &records[i], reveal); err != nil {
+			notFoundBy(w, err)
+			return
 		}
 		v.Records = append(v.Records, one)
 	}
@@ -165,6 +177,25 @@ func (s *server) recordsOf(ctx context.Context, v *callView) ([]idempotency.Reco
 	return []idempotency.Record{rec}, nil
 }
 
+// addContents adds what a letter shows of itself, too: its request, which is loaded only
+// where it is to be revealed, and its answer.
+func (s *server) addContents(ctx context.Context, v *recordView, rec *idempotency.Record, reveal bool) (err error) {
+	var request *idempotency.Request
+	if reveal && s.Request != nil {
+		if request, err = s.Request(ctx, rec.ID); err != nil {
+			return err
+		}
+	}
+	var hide *redact.Names
+	if s.Letters.Hide != nil {
+		hide = s.Letters.Hide()
+	}
+	var whole deadletter.View
+	whole.Whole(rec, request, reveal, hide)
+	v.Request, v.Stored = whole.Request, whole.Answer
+	return nil
+}
+
 // keepsLetters says whether a record that is a letter can be asked for as one.
 func (s *server) keepsLetters(ctx context.Context, keyHash string) bool {
 	_, _, err := s.Letters.List(ctx, deadletter.Filter{KeyHash: keyHash}, "", 1)
@@ -178,30 +209,34 @@ type oneCall struct {
 	Records []recordView `json:"records,omitempty"`
 }
 
-// recordView is a record as the API shows it: neither key nor content. Of many
-// attempts, runs and notes it has the first and the last ones.
+// recordView is a record as the API shows it: without its key, and content only where it
+// is to be revealed. Of many attempts, runs and notes it has the first and the last ones.
 type recordView struct {
-	State    string     `json:"state"`
-	Reason   string     `json:"reason,omitempty"`
-	Owner    string     `json:"call_id"` // of its last run
-	Receipt  string     `json:"receipt,omitempty"`
-	Shop     string     `json:"shop,omitempty"`
-	Policy   string     `json:"policy"`
-	Executed string     `json:"executed"`
-	Attempts int        `json:"attempts"`
-	Created  time.Time  `json:"created"`
-	Updated  time.Time  `json:"updated"`
-	NextAt   *time.Time `json:"next_at"`          // when it goes on
-	Deadline *time.Time `json:"deadline"`         // of its run
-	Expires  *time.Time `json:"expires"`          // when the key is new again
-	Todo     string     `json:"todo,omitempty"`   // of a dead letter, as there
-	Advice   string     `json:"advice,omitempty"` // in words
+	State    string                `json:"state"`
+	Reason   string                `json:"reason,omitempty"`
+	Owner    string                `json:"call_id"` // of its last run
+	Receipt  string                `json:"receipt,omitempty"`
+	Shop     string                `json:"shop,omitempty"`
+	Policy   string                `json:"policy"`
+	Executed string                `json:"executed"`
+	Attempts int                   `json:"attempts"`
+	Created  time.Time             `json:"created"`
+	Updated  time.Time             `json:"updated"`
+	NextAt   *time.Time            `json:"next_at"`          // when it goes on
+	Later    *deadletter.LaterView `json:"later,omitempty"`  // a person had it run again then
+	Deadline *time.Time            `json:"deadline"`         // of its run
+	Expires  *time.Time            `json:"expires"`          // when the key is new again
+	Todo     string                `json:"todo,omitempty"`   // of a dead letter, as there
+	Advice   string                `json:"advice,omitempty"` // in words
 
 	Keyless bool                  `json:"keyless,omitempty"`
 	Answer  string                `json:"answer,omitempty"` // done: kept, not_kept, unknown (a person settled it)
 	History []attempt.FullView    `json:"history,omitempty"`
 	Runs    []deadletter.RunView  `json:"runs,omitempty"`
 	Notes   []deadletter.NoteView `json:"notes,omitempty"`
+
+	Request *deadletter.RequestView `json:"request,omitempty"` // revealed
+	Stored  *deadletter.AnswerView  `json:"stored_answer,omitempty"`
 }
 
 // answerOf says what is left to replay of a record.
@@ -222,7 +257,7 @@ func viewRecord(r *idempotency.Record) recordView {
 	return recordView{
 		State: r.State.String(), Reason: r.Reason, Owner: r.Owner, Receipt: r.Receipt, Shop: r.Labels.Shop, Policy: r.Policy,
 		Executed: r.Executed.String(), Attempts: r.Attempts, Created: r.Created, Updated: r.Updated,
-		NextAt: timeOrNull(r.NextAt), Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
+		NextAt: timeOrNull(r.NextAt), Later: letter.Later, Deadline: timeOrNull(r.Deadline), Expires: timeOrNull(r.Expires),
 		Keyless: r.Keyless, Answer: answerOf(r), History: letter.Attempts, Runs: letter.Runs, Notes: letter.Notes,
 	}
 }

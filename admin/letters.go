@@ -28,6 +28,7 @@ type Letters struct {
 	Each      func(ctx context.Context, f deadletter.Filter, do func(*idempotency.Record) error) error
 	Show      func(ctx context.Context, id string) (idempotency.Record, *idempotency.Request, error)
 	Requeue   func(ctx context.Context, id string, o deadletter.Order) (callID string, err error)
+	Later     func(ctx context.Context, id string, o deadletter.Order) error // Requeue at o.At
 	Resolve   func(ctx context.Context, id string, executed bool, s deadletter.Signed) error
 	Drop      func(ctx context.Context, id string, s deadletter.Signed) error
 	DropAll   func(ctx context.Context, f deadletter.Filter, all bool, s deadletter.Signed) (dropped, refused int, more bool, err error)
@@ -214,7 +215,8 @@ func yesNo(name, value string) (bool, error) {
 
 // requeueText is a letterOrder on the wire.
 type requeueText struct {
-	ExecutedUnknown bool `json:"executed_unknown"`
+	ExecutedUnknown bool   `json:"executed_unknown"`
+	At              string `json:"at"` // not before: a time, or how long from now; empty: at once
 	deadletter.Signed
 }
 
@@ -223,14 +225,24 @@ func (s *server) requeueLetter(w http.ResponseWriter, r *http.Request) {
 	if t.As(who(r).name); r.ContentLength != 0 && !read(w, r, &t) {
 		return
 	}
-	id, err := s.Letters.Requeue(r.Context(), chi.URLParam(r, "id"), deadletter.Order{
-		Kind: idempotency.Requeued, ExecutedUnknown: t.ExecutedUnknown, Signed: t.Signed,
-	})
+	at, err := deadletter.ParseAt(t.At, s.now())
+	o := deadletter.Order{Kind: idempotency.Requeued, ExecutedUnknown: t.ExecutedUnknown, At: at, Signed: t.Signed}
+	var begun struct {
+		CallID string    `json:"call_id,omitempty"`
+		At     time.Time `json:"at,omitzero"` // it did not begin: it will
+	}
+	switch begun.At = at; {
+	case err != nil:
+	case at.IsZero():
+		begun.CallID, err = s.Letters.Requeue(r.Context(), chi.URLParam(r, "id"), o)
+	default:
+		err = s.Letters.Later(r.Context(), chi.URLParam(r, "id"), o)
+	}
 	if err != nil {
 		failLetter(w, err)
 		return
 	}
-	write(w, http.StatusAccepted, "application/json", map[string]string{"call_id": id})
+	write(w, http.StatusAccepted, "application/json", begun)
 }
 
 func (s *server) resolveLetter(w http.ResponseWriter, r *http.Request) {
@@ -288,6 +300,7 @@ type bulkText struct {
 	DryRun bool       `json:"dry_run"`
 	Rate   string     `json:"rate"`
 	Canary *int       `json:"canary"`
+	At     string     `json:"at"`
 	deadletter.Signed
 }
 
@@ -295,6 +308,9 @@ type bulkText struct {
 func (t *bulkText) order(now time.Time) (o deadletter.BulkOrder, err error) {
 	o = deadletter.BulkOrder{All: t.All, Every: deadletter.UsualRate, Canary: deadletter.UsualCanary, Signed: t.Signed}
 	if o.Filter, err = t.Filter.filter(now); err != nil {
+		return o, err
+	}
+	if o.At, err = deadletter.ParseAt(t.At, now); err != nil {
 		return o, err
 	}
 	if t.Rate != "" {

@@ -101,6 +101,9 @@ func (d *desk) deps() Letters {
 		Requeue: func(_ context.Context, id string, o deadletter.Order) (string, error) {
 			return "call-9", d.note("requeue %s unknown %v bulk %v %s by %q: %q", id, o.ExecutedUnknown, o.Bulk, o.Kind, o.By, o.Note)
 		},
+		Later: func(_ context.Context, id string, o deadletter.Order) error {
+			return d.note("later %s in %v unknown %v by %q: %q", id, time.Until(o.At).Round(time.Minute), o.ExecutedUnknown, o.By, o.Note)
+		},
 		Resolve: func(_ context.Context, id string, executed bool, s deadletter.Signed) error {
 			return d.note("resolve %s executed %v by %q: %q", id, executed, s.By, s.Note)
 		},
@@ -171,6 +174,10 @@ func TestLetterOrders(t *testing.T) {
 		{"reveal nonsense", "GET", base + "/aa?reveal=please", "", 400, "", "reveal: want 1 or 0"},
 		{"requeue", "POST", base + "/bb/requeue", "", 202, `requeue bb unknown false bulk false requeue by "": ""`, `"call_id": "call-9"`},
 		{"requeue unknown", "POST", base + "/bb/requeue", `{"executed_unknown":true,"by":"ann","note":"n"}`, 202, `requeue bb unknown true bulk false requeue by "ann": "n"`, ""},
+		{"requeue later", "POST", base + "/bb/requeue", `{"at":"90m","executed_unknown":true,"by":"ann","note":"n"}`, 202, `later bb in 1h30m0s unknown true by "ann": "n"`, `"at": "20`},
+		{"requeue at a time that is over", "POST", base + "/bb/requeue", `{"at":"1999-03-04T13:00:00+08:00"}`, 202, `requeue bb unknown false bulk false requeue by "": ""`, `"call_id": "call-9"`},
+		{"requeue at no time", "POST", base + "/bb/requeue", `{"at":"tonight"}`, 400, "", "at: want a time such as"},
+		{"bulk at no time", "POST", base + "/requeue", `{"all":true,"at":"31d"}`, 400, "", "at: "},
 		{"requeue nonsense", "POST", base + "/bb/requeue", `{"force":true}`, 400, "", "unknown field"},
 		{"resolve", "POST", base + "/bb/resolve", `{"executed":true,"by":"ann","note":"seen"}`, 200, `resolve bb executed true by "ann": "seen"`, `"id": "bb"`},
 		{"resolve not", "POST", base + "/bb/resolve", `{"executed":false,"by":"ann","note":"seen"}`, 200, `resolve bb executed false by "ann": "seen"`, ""},

@@ -85,7 +85,7 @@ func (s *server) lookRoutes() []route {
 		{"GET", "/newcodes", Viewer, "", s.showNewCodes},
 		{"GET", "/calls", Viewer, "", s.listCalls},
 		{"GET", "/calls/waiting/histogram", Viewer, "", s.showWakeups},
-		{"GET", "/calls/{id}", Viewer, "", s.showCall},
+		{"GET", "/calls/{id}", Viewer, "call.reveal", s.showCall},
 		{"GET", "/breakers", Viewer, "", s.showBreakers},
 		{"GET", "/limits", Viewer, "", s.showLimits},
 		{"GET", "/policies", Viewer, "", s.showPolicies},

@@ -190,7 +190,7 @@ func TestRevealIsForAdmins(t *testing.T) {
 	d.Letters.Each = func(context.Context, deadletter.Filter, func(*idempotency.Record) error) error { return nil }
 	d.Letters.Revealed = func(string, string) {}
 	h := New(team(d))
-	for _, path := range []string{"/api/v1/deadletters/x?reveal=1", "/api/v1/deadletters/export?reveal=1", "/api/v1/deadletters/x?reveal=yes", "/api/v1/deadletters/export?reveal=true"} {
+	for _, path := range []string{"/api/v1/deadletters/x?reveal=1", "/api/v1/deadletters/export?reveal=1", "/api/v1/deadletters/x?reveal=yes", "/api/v1/deadletters/export?reveal=true", "/api/v1/calls/x?reveal=1", "/api/v1/calls/x?reveal=maybe"} {
 		for _, method := range []string{"GET", "HEAD"} {
 			if status, _, _ := direct(h, method, path, "", "Authorization", "Bearer operator-token"); status != http.StatusForbidden {
 				t.Errorf("%s %s as operator = %d, want 403", method, path, status)

@@ -106,7 +106,7 @@ func everywhere() []command {
 		{"deadletters ls", "[conditions] [-limit n] [-json]", "", "calls that were given up, the latest first", LettersList},
 		{"deadletters summary", "[conditions] [-json]", "", "how many there are, by reason, host and shop", LettersSummary},
 		{"deadletters show", "[-reveal] [-json]", "ID", "one of them: what happened, and what to do", LettersShow},
-		{"deadletters requeue", "[-executed-unknown] | [conditions] [-dry-run] [-rate 5/s] [-canary n] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
+		{"deadletters requeue", "[-executed-unknown] [-at 2h] | [conditions] [-dry-run] [-rate 5/s] [-canary n] [-at 2h] | -status | -stop", "[ID]", "run one of them again, or all that the conditions mean", LettersRequeue},
 		{"deadletters resolve", "-executed|-not-executed -by name -note text", "ID", "settle one and its key, after a look at the upstream", LettersResolve},
 		{"deadletters drop", "[conditions] [-dry-run] -by name -note text", "[ID]", "give one up for good, or all that the conditions mean", LettersDrop},
 		{"deadletters export", "[conditions] [-format jsonl|csv] [-reveal]", "", "write them to standard output, the oldest first", LettersExport},

@@ -137,9 +137,17 @@ func letterTable(out io.Writer, letters []deadletter.View, more []string) error 
 	for i := range letters {
 		v := &letters[i]
 		fmt.Fprintf(w, "%s\t%s\t%s %s%s\t%s\t%s\t%d\t%s\t%s\t%s%s\n", v.ID, v.Since.In(in).Format(time.DateTime), v.Method, v.Host, v.Path,
-			orDash(v.Labels.Shop), orDash(v.Labels.TaskType), v.Made, v.Reason, v.Executed, v.Todo, last(i+1))
+			orDash(v.Labels.Shop), orDash(v.Labels.TaskType), v.Made, v.Reason, v.Executed, todoIn(v, in), last(i+1))
 	}
 	return w.Flush()
+}
+
+// todoIn is what there is to do about a letter; of one that runs by itself later, when.
+func todoIn(v *deadletter.View, in *time.Location) string {
+	if v.Later == nil {
+		return v.Todo
+	}
+	return "runs " + v.Later.At.In(in).Format(time.DateTime)
 }
 
 // todoCounts says how many letters want what.
@@ -154,6 +162,10 @@ func todoCounts(letters []deadletter.View) string {
 func todoText(counts map[string]int) string {
 	var parts []string
 	for _, todo := range slices.Sorted(maps.Keys(counts)) {
+		if todo == deadletter.TodoLater {
+			parts = append(parts, fmt.Sprintf("%d to run later", counts[todo]))
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%d to %s", counts[todo], todo))
 	}
 	return strings.Join(parts, ", ")

@@ -23,6 +23,7 @@ type requeueFlags struct {
 	detach                          *bool
 	rate                            *string
 	canary                          *int
+	at                              *string
 	wait                            *time.Duration
 }
 
@@ -37,6 +38,7 @@ func LettersRequeue(args []string, env Env) int {
 		dry:     f.Bool("dry-run", false, "only say which would run"),
 		rate:    f.String("rate", "1/s", "so many in a `time`, such as 5/s or 30/m"),
 		canary:  f.Int("canary", deadletter.UsualCanary, "so many go ahead one by one; when one of them fails, nothing else is sent"),
+		at:      f.String("at", "", "run it later: a `time` in RFC 3339, or one from now such as 90m, 2h or 3d; many from then on, at their rate and without canaries"),
 		detach:  f.Bool("detach", false, "do not wait for the end of many"),
 		status:  f.Bool("status", false, "show how the requeue of many stands"),
 		stop:    f.Bool("stop", false, "end the requeue of many; what runs, runs on"),
@@ -91,7 +93,11 @@ func (q *requeueFlags) check(ids []string) error {
 	if err := oneOrMany(ids, q.which, *q.all); err != nil {
 		return err
 	}
-	if _, err := deadletter.ParseRate(*q.rate); err != nil {
+	_, err := deadletter.ParseRate(*q.rate)
+	if err == nil {
+		_, err = deadletter.ParseAt(*q.at, time.Now())
+	}
+	if err != nil {
 		return &usageError{err}
 	}
 	return nil
@@ -101,17 +107,23 @@ func (q *requeueFlags) check(ids []string) error {
 func (q *requeueFlags) one(c *client, out io.Writer, id string) (well bool, err error) {
 	var got struct {
 		CallID string `json:"call_id"`
+		At     time.Time
 	}
 	order := struct {
-		ExecutedUnknown bool `json:"executed_unknown"`
+		ExecutedUnknown bool   `json:"executed_unknown"`
+		At              string `json:"at,omitempty"`
 		deadletter.Signed
-	}{*q.unknown, *q.who}
+	}{*q.unknown, *q.at, *q.who}
 	if err := c.order("POST", letterPath(id)+"/requeue", order, &got); err != nil {
 		var v deadletter.View
 		if c.get(letterPath(id), &v) == nil {
 			proposeFor(out, &v, q.again())
 		}
 		return false, err
+	}
+	if !got.At.IsZero() {
+		fmt.Fprintf(out, "it runs at %s, by itself: retryproxy deadletters show%s %s\n", got.At.Local().Format(zoned), q.again(), id)
+		return true, nil
 	}
 	fmt.Fprintf(out, "requeued as call %s\n", got.CallID)
 	for end := time.Now().Add(*q.wait); ; time.Sleep(200 * time.Millisecond) {
@@ -143,11 +155,12 @@ type bulkOrder struct {
 	DryRun bool              `json:"dry_run"`
 	Rate   string            `json:"rate"`
 	Canary int               `json:"canary"`
+	At     string            `json:"at,omitempty"`
 	deadletter.Signed
 }
 
 func (q *requeueFlags) order() bulkOrder {
-	return bulkOrder{q.which.Values(), *q.all, *q.dry, *q.rate, *q.canary, *q.who}
+	return bulkOrder{q.which.Values(), *q.all, *q.dry, *q.rate, *q.canary, *q.at, *q.who}
 }
 
 // preview says what a bulk would do.
@@ -161,6 +174,9 @@ func (q *requeueFlags) preview(c *client, out io.Writer) error {
 		more = " at least"
 	}
 	fmt.Fprintf(out, "%s%s: %d would run again, %d would be refused\n", count(p.Letters, "letter"), more, p.Would, p.Refused)
+	if !p.At.IsZero() {
+		fmt.Fprintf(out, "The first would run at %s, the others after it at %s.\n", p.At.Local().Format(zoned), *q.rate)
+	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(plain{out}, "  %d refused: %s\n", r.Letters, r.Why)
 	}
@@ -173,7 +189,7 @@ func (q *requeueFlags) preview(c *client, out io.Writer) error {
 	views, runs, refused := make([]deadletter.View, len(p.First)), []string{"RUNS"}, ""
 	for i := range p.First {
 		views[i] = p.First[i].View
-		runs = append(runs, map[bool]string{true: "yes", false: "no"}[p.First[i].Refused == ""])
+		runs = append(runs, runsAt(&p.First[i]))
 		if refused == "" && p.First[i].Refused != "" {
 			refused = p.First[i].ID
 		}
@@ -191,6 +207,20 @@ func (q *requeueFlags) preview(c *client, out io.Writer) error {
 	return nil
 }
 
+// zoned is a time as people say it, with its zone.
+const zoned = "2006-01-02 15:04:05 -07:00"
+
+// runsAt says whether a letter would run, and when.
+func runsAt(p *deadletter.Previewed) string {
+	switch {
+	case p.Refused != "":
+		return "no"
+	case !p.At.IsZero():
+		return p.At.Local().Format(time.DateTime)
+	}
+	return "yes"
+}
+
 // flags are those that mean the same letters, at the same pace.
 func (q *requeueFlags) flags() string {
 	var b strings.Builder
@@ -202,6 +232,9 @@ func (q *requeueFlags) flags() string {
 		b.WriteString(" -all")
 	}
 	fmt.Fprintf(&b, " -rate %s -canary %d", quote(*q.rate), *q.canary)
+	if *q.at != "" {
+		fmt.Fprintf(&b, " -at %s", quote(*q.at))
+	}
 	return b.String()
 }
 
@@ -248,6 +281,9 @@ func (q *requeueFlags) showBulk(c *client, out io.Writer) (well bool, err error)
 // bulkLine is how a bulk stands in one line.
 func bulkLine(b *deadletter.Bulk) string {
 	line := fmt.Sprintf("%s: %d requeued, %d done, %d failed, %d refused", b.State, b.Requeued, b.Done, b.Failed, b.Refused)
+	if b.Later > 0 {
+		line += fmt.Sprintf(", %d to run from %s on", b.Later, b.At.Local().Format(zoned))
+	}
 	if b.Why != "" {
 		line += "; " + b.Why
 	}

@@ -24,7 +24,12 @@ func tellLetter(w io.Writer, v *deadletter.View, now time.Time) {
 	for _, n := range v.Notes {
 		fmt.Fprintf(w, "  %s  %s: %s. %s\n", n.At.Local().Format(time.DateTime), cmp.Or(n.By, "somebody"), n.Did, n.Text)
 	}
-	if v.NextAt != nil && v.State == "dead" {
+	switch l := v.Later; {
+	case l != nil && l.ExecutedUnknown:
+		fmt.Fprintf(w, "  %s had it run again at %s, executed or not.\n", cmp.Or(l.By, "Somebody"), l.At.Local().Format(time.DateTime))
+	case l != nil:
+		fmt.Fprintf(w, "  %s had it run again at %s.\n", cmp.Or(l.By, "Somebody"), l.At.Local().Format(time.DateTime))
+	case v.NextAt != nil && v.State == "dead":
 		fmt.Fprintf(w, "  It is tried again by itself at %s.\n", v.NextAt.Local().Format(time.DateTime))
 	}
 	if v.Expires != nil && v.State == "dead" {
@@ -195,6 +200,13 @@ func proposeFor(out io.Writer, v *deadletter.View, again string) {
 		if v.Executed != "no" {
 			command("resolve", " -executed"+signature, "it was done there: "+settled(v, true))
 		}
+	case deadletter.TodoLater:
+		unknown := ""
+		if v.Later != nil && v.Later.ExecutedUnknown {
+			unknown = " -executed-unknown"
+		}
+		command("requeue", unknown, "runs it at once")
+		command("requeue", unknown+" -at 2h", "runs it in two hours instead")
 	case deadletter.TodoAsk:
 		reveal()
 		command("resolve", " -executed"+signature, "its bot has repeated it, and it was done: "+settled(v, true))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http/httptest"
@@ -139,6 +140,16 @@ func (d *desk) running(t *testing.T) string {
 				}
 				return "c9", err
 			},
+			Later: func(_ context.Context, id string, o deadletter.Order) error {
+				r := d.at(id)
+				now := time.Now()
+				note := o.LaterNote(r, now)
+				moved, err := idempotency.Apply(*r, r.State, r.State, idempotency.Change{Now: now, NextAt: o.At, Note: note})
+				if err == nil {
+					*r = moved
+				}
+				return cmp.Or(err, d.note("later %s in %v unknown %v by %s", id, o.At.Sub(now).Round(time.Minute), o.ExecutedUnknown, o.By))
+			},
 			Resolve: func(_ context.Context, id string, executed bool, s deadletter.Signed) error {
 				_ = d.note("resolve %s %v by %s: %s", id, executed, s.By, s.Note)
 				return d.move(id, idempotency.StateDone)
@@ -154,7 +165,7 @@ func (d *desk) running(t *testing.T) string {
 			Preview: func(_ context.Context, o deadletter.BulkOrder) (deadletter.Preview, error) {
 				p := deadletter.NewPreview()
 				for i := range d.letters {
-					p.Add(deadletter.NewView(&d.letters[i]), deadletter.MayRequeue(&d.letters[i], &deadletter.Order{Kind: idempotency.Requeued, Bulk: true}))
+					p.Add(deadletter.NewView(&d.letters[i]), o.At, deadletter.MayRequeue(&d.letters[i], &deadletter.Order{Kind: idempotency.Requeued, Bulk: true}))
 				}
 				return p, d.note("preview %v", o.Filter.Values())
 			},
@@ -179,6 +190,35 @@ func (d *desk) typedAt(t *testing.T, args ...string) (code int, stdout, stderr s
 		e.Getenv = func(name string) string { return map[string]string{"USER": "bob"}[name] }
 	}, append([]string{"deadletters", args[0], "-admin", addr}, args[1:]...)...)
 	return code, strings.ReplaceAll(stdout, addr, "ADMIN"), stderr
+}
+
+// A letter that is to run later says so wherever it is shown.
+func TestLaterIsTold(t *testing.T) {
+	d := &desk{letters: someLetters()}
+	if code, _, stderr := d.typedAt(t, "requeue", "e2", "-executed-unknown", "-at", "90m", "-by", "ann"); code != OK {
+		t.Fatal(stderr)
+	}
+	at := d.at("e2").NextAt.Local().Format(time.DateTime)
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"ls"}, []string{"runs " + at, "1 to run later"}},
+		{[]string{"show", "e2"}, []string{"ann had it run again at " + at + ", executed or not.", "requeue -admin ADMIN e2 -executed-unknown\n", "-executed-unknown -at 2h\n", "later_executed_unknown"}},
+		{[]string{"show", "e2", "-json"}, []string{`"todo": "later"`, `"later": {`}},
+		{[]string{"summary"}, []string{"1 to run later"}},
+	} {
+		_, stdout, _ := d.typedAt(t, tt.args...)
+		for _, want := range tt.want {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%v = %s, want %q", tt.args, stdout, want)
+			}
+		}
+	}
+	r := record{State: "dead", Receipt: "e1", Executed: "no", Later: &deadletter.LaterView{At: began, By: "ann"}}
+	if told := r.stands(began); !strings.Contains(told, "; ann had it run again at ") {
+		t.Errorf("why = %s", told)
+	}
 }
 
 func TestLetterCommands(t *testing.T) {
@@ -233,6 +273,8 @@ func TestLetterCommands(t *testing.T) {
 		{"requeue", []string{"requeue", "e1"}, OK, "requeue e1 unknown false by bob", []string{"requeued as call c9", "done: the upstream answered 503, the letter is closed"}, ""},
 		{"requeue that fails again", []string{"requeue", "e3", "-by", "ann"}, Failure, "requeue e3 unknown false by ann", []string{"it failed again: ", "What to do: The upstream acted"}, ""},
 		{"requeue in doubt", []string{"requeue", "e2", "-executed-unknown"}, OK, "requeue e2 unknown true by bob", []string{"the letter is closed"}, ""},
+		{"requeue later", []string{"requeue", "e2", "-executed-unknown", "-at", "90m"}, OK, "later e2 in 1h30m0s unknown true by bob", []string{"it runs at 20", "by itself: retryproxy deadletters show -admin ADMIN e2"}, ""},
+		{"requeue at no time", []string{"requeue", "e1", "-at", "tonight"}, Usage, "", nil, "at: want a time such as"},
 		{"requeue which", []string{"requeue"}, Usage, "", nil, "which letters?"},
 		{"requeue both", []string{"requeue", "e1", "-shop", "17"}, Usage, "", nil, "not both"},
 		{"requeue many unknown", []string{"requeue", "-all", "-executed-unknown"}, Usage, "", nil, "goes with one id"},
@@ -243,6 +285,9 @@ func TestLetterCommands(t *testing.T) {
 			"Run the 2:                retryproxy deadletters requeue -admin ADMIN -shop 17 -rate 1/s -canary 1\n", "retryproxy deadletters show -admin ADMIN e2\n",
 		}, ""},
 		{"dry run of all", []string{"requeue", "-all", "-dry-run", "-rate", "5/s"}, OK, "preview map[]", []string{"requeue -admin ADMIN -all -rate 5/s -canary 1\n"}, ""},
+		{"dry run of later", []string{"requeue", "-all", "-dry-run", "-at", "2h"}, OK, "preview map[]", []string{
+			"The first would run at " + time.Now().Add(2*time.Hour).Local().Format("2006-01-02"), "requeue -admin ADMIN -all -rate 1/s -canary 1 -at 2h\n",
+		}, ""},
 		{"dry run of one", []string{"requeue", "e1", "-dry-run"}, Usage, "", nil, "-dry-run goes with conditions"},
 		{"resolve", with("resolve", "e2", "-executed"), OK, "resolve e2 true by ann: seen in the shop", []string{"resolved as executed"}, ""},
 		{"resolve in long", with("resolve", "e2", "--not-executed"), OK, "resolve e2 false by ann: seen in the shop", []string{"resolved as not executed: closes it, its key is free"}, ""},

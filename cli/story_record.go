@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -20,6 +21,7 @@ type record struct {
 	Attempts int
 	Updated  time.Time
 	NextAt   *time.Time `json:"next_at"`
+	Later    *deadletter.LaterView
 	Deadline *time.Time
 	Expires  *time.Time
 
@@ -173,11 +175,22 @@ func (r *record) stands(now time.Time) string {
 	case "failed":
 		return "it is over without success; executed: " + r.Executed + reason + "."
 	case "dead":
-		return "it was given up and is a dead letter, " + r.Receipt + "; executed: " + r.Executed + reason + moment("; tried again at ", r.NextAt, now) + "."
+		return "it was given up and is a dead letter, " + r.Receipt + "; executed: " + r.Executed + reason + r.tried(now) + "."
 	case "in_doubt":
+		if r.Later != nil {
+			return "it is in doubt: it may have been executed, and where it went the key is not honoured" + r.tried(now) + "."
+		}
 		return "it is in doubt: it may have been executed, and where it went the key is not honoured. Nothing is sent under this key" + moment(" before ", r.Expires, now) + "."
 	}
 	return r.State + reason + "."
+}
+
+// tried is when a letter is run again by itself, and by whose wish.
+func (r *record) tried(now time.Time) string {
+	if r.Later == nil {
+		return moment("; tried again at ", r.NextAt, now)
+	}
+	return moment("; "+cmp.Or(r.Later.By, "somebody")+" had it run again at ", &r.Later.At, now)
 }
 
 // done is how a call that is done stands.

@@ -107,6 +107,37 @@ func wellFormed(t *testing.T, path, body string) {
 	}
 }
 
+// What a call said is shown to admins who ask for it, and then the page does not ask again
+// by itself.
+func TestTraceWithContents(t *testing.T) {
+	f := busyDay()
+	whole := f.answers["/api/v1/calls/c1"]
+	f.set("/api/v1/calls/c1?reveal=1", strings.ReplaceAll(whole, `{\"a\":1}`, `the whole order`))
+	const live = `id="story" data-live`
+	for _, tt := range []struct {
+		role, path string
+		says       string // of link, live and contents
+	}{
+		{"admin", "/trace?q=c1", "link live"},
+		{"admin", "/trace?q=c1&reveal=1", "contents"},
+		{"operator", "/trace?q=c1", "live"},
+		{"viewer", "/trace?q=c1&reveal=1", "live"},
+	} {
+		f.set("/api/v1/session", `{"name":"x","role":"`+tt.role+`","tokens":true}`)
+		body := fetch(t, serverOf(t, f), tt.path).Body.String()
+		var says []string
+		for _, x := range [][2]string{{"link", `&amp;reveal=1"`}, {"live", live}, {"contents", "the whole order"}} {
+			if strings.Contains(body, x[1]) {
+				says = append(says, x[0])
+			}
+		}
+		if got := strings.Join(says, " "); got != tt.says {
+			t.Errorf("%s by %s has %q, want %q", tt.path, tt.role, got, tt.says)
+		}
+		wellFormed(t, tt.path, body)
+	}
+}
+
 func TestLightInWords(t *testing.T) {
 	since := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	now := since.Add(3*time.Minute + 12*time.Second)

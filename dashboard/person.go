@@ -41,7 +41,7 @@ func (l letter) Light() string {
 	switch {
 	case l.Todo == "check":
 		return "bad"
-	case l.Todo == "requeue" && l.Executed == "no":
+	case (l.Todo == "requeue" || l.Todo == "later") && l.Executed == "no" && !l.Keyless:
 		return "ok"
 	}
 	return "warn"
@@ -137,6 +137,7 @@ type bulk struct {
 	Done     int               `json:"done"`
 	Failed   int               `json:"failed"`
 	Refused  int               `json:"refused"`
+	Later    int               `json:"later"`
 	Last     string            `json:"last"`
 }
 

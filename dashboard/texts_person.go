@@ -23,6 +23,7 @@ var textsPerson = map[string]two{
 	"advice.ask":     {"Nothing was executed, but it had no key: ask first whether the bot repeated it.", "没有执行过，但它没有键：先问机器人是否已重发。"},
 	"advice.check":   {"It may have been executed, and nothing would prevent a second time. Look at the platform, then say whether it was.", "可能已执行，且无法防止再次执行。请到平台核对，然后登记是否已执行。"},
 	"advice.resolve": {"It was executed, only its answer did not come whole. Fetch the result there, then say that it was executed.", "已执行，只是答复不完整。请到平台取结果，然后登记为已执行。"},
+	"advice.later":   {"It is run again by itself at its time. Until then it can be run at once, given another time, settled or dropped.", "到时间会自动再次执行。在此之前可以立即执行、改时间、登记或丢弃。"},
 	"advice.wait":    {"It is on its way again; nothing to do.", "正在进行，无需处理。"}, "advice.none": {"It is closed; nothing to do.", "已了结，无需处理。"},
 	"mend.auth_expired": {"Renew the shop's login first.", "先更新店铺授权。"}, "mend.signature_expired": {"See to clock and signature first.", "先检查时钟和签名。"},
 	"mend.risk_control": {"Have a person look at the shop first.", "先由人检查店铺。"}, "mend.quota_exhausted": {"Wait until there is quota again.", "等到有配额再执行。"},
@@ -43,6 +44,7 @@ var textsPerson = map[string]two{
 	"bulk.more": {"There are more.", "还有更多。"}, "bulk.refused": {"left out: %d", "排除 %d 封"}, "bulk.rate": {"Speed", "速度"}, "bulk.canary": {"Canaries that must succeed first", "先试几封，成功后才继续"},
 	"bulk.start": {"Run %d letters again", "再次执行 %d 封"}, "bulk.stop": {"Stop", "停止"},
 	"bulk.progress": {"%d started, %d done, %d failed, %d left out.", "已开始 %d，成功 %d，失败 %d，排除 %d。"},
+	"bulk.later":    {"%d have their time and run by themselves.", "%d 封已安排时间，将自动执行。"},
 	"bulk.running":  {"Letters are being run again", "正在批量执行"}, "bulk.ended": {"The last bulk is over", "上次批量已完成"}, "bulk.stopped": {"The last bulk stopped by itself", "上次批量自动停止"}, "bulk.cancelled": {"The last bulk was stopped", "上次批量被停止"}, "bulk.none": {"No bulk", "没有批量"},
 	"now.probe": {"Next probe in", "下次探测："},
 }

@@ -9,6 +9,7 @@ var textsTrace = map[string]two{
 	"trace.picture": {"What happened, over time", "经过（按时间）"},
 	"trace.story":   {"Each decision", "每一步的判断"},
 	"trace.record":  {"What is known under its key now", "现在这个键下的记录"},
+	"trace.reveal":  {"Show request and answer, secrets hidden; the audit log notes who looked", "显示请求和答复（隐去秘密）；审计日志会记录查看者"},
 	"trace.request": {"Request, secrets hidden", "请求（已隐去秘密）"}, "trace.answer": {"Kept answer, secrets hidden", "保存的答复（已隐去秘密）"},
 	"trace.letter": {"It is a dead letter: decide", "它是死信：去处理"},
 	"attempts":     {"Attempts", "尝试次数"}, "detail": {"Detail", "详情"}, "advice": {"Advice", "建议"}, "repeat": {"Repeat it?", "能否重复？"},
@@ -18,7 +19,7 @@ var textsTrace = map[string]two{
 	"record.next":  {"Goes on in", "将在此后继续"}, "record.expires": {"Kept until", "保存至"}, "record.answer": {"Answer", "答复"},
 	"answer.kept": {"kept, repeats get it", "已保存，重复请求会得到它"}, "answer.not_kept": {"too large to be kept", "过大，没有保存"}, "answer.unknown": {"unknown, a person settled it", "未知，由人处理"},
 	"todo.requeue": {"run it again", "可再次执行"}, "todo.ask": {"ask whether the bot repeated it", "先问机器人是否已重发"}, "todo.check": {"look at the platform first", "先到平台核对"},
-	"todo.resolve": {"it was executed: say so", "已执行：请登记"}, "todo.wait": {"it is on its way", "正在进行"}, "todo.none": {"nothing to do", "无需处理"},
+	"todo.resolve": {"it was executed: say so", "已执行：请登记"}, "todo.later": {"it is run again at its time", "到时间会再次执行"}, "todo.wait": {"it is on its way", "正在进行"}, "todo.none": {"nothing to do", "无需处理"},
 
 	"lane.client": {"client", "客户端"}, "lane.waits": {"waits", "等待"}, "lane.attempts": {"attempts", "尝试"},
 	"lane.what": {"%d attempts of call %[2]s over time; the list below says the same in words", "调用 %[2]s 的 %[1]d 次尝试（按时间）；下面的列表以文字说明"},

@@ -136,6 +136,7 @@ type traceView struct {
 type story struct {
 	*call
 	Picture template.HTML
+	Whole   bool // with request and answer
 	Steps   []step
 }
 
@@ -166,11 +167,16 @@ func fillTrace(v *visit) (any, error) {
 		chosen = calls[0].ID
 	}
 	if chosen != "" {
-		one := call{}
-		if err := v.get("/api/v1/calls/"+url.PathEscape(chosen), &one); err != nil {
+		one, path := call{}, "/api/v1/calls/"+url.PathEscape(chosen)
+		whole := v.r.URL.Query().Get("reveal") != "" && v.session.IsAdmin()
+		if whole {
+			path += "?reveal=1"
+		}
+		if err := v.get(path, &one); err != nil {
 			return nil, err
 		}
 		out.One = v.tell(&one)
+		out.One.Whole = whole
 	}
 	return out, nil
 }

@@ -12,6 +12,7 @@ const (
 	TodoCheck   = "check"   // look at the upstream first
 	TodoResolve = "resolve" // it was executed: say so
 	TodoWait    = "wait"    // it is on its way again
+	TodoLater   = "later"   // a person had it run again at a time
 	TodoNone    = "none"    // it is no letter any more
 )
 
@@ -38,7 +39,10 @@ func again(rec *idempotency.Record) string {
 
 // Advise says what to do about a record, as a token and in words.
 func Advise(rec *idempotency.Record) (todo, words string) {
+	_, later := LaterOf(rec)
 	switch {
+	case later:
+		return TodoLater, "It is run again by itself at its time, as a person wanted. Nothing to do; until then it can be run at once, given another time, resolved or dropped."
 	case !rec.State.Ended():
 		return TodoWait, "It is on its way again; nothing to do but to wait for its end."
 	case !rec.State.Letter():

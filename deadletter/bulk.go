@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ type BulkOrder struct {
 	All    bool          // an empty filter is meant
 	Every  time.Duration // from one letter to the next; 0: UsualRate
 	Canary int           // so many go ahead, one after the other, and must end done
+	At     time.Time     // the first of them, not before; zero: at once
 	Signed
 }
 
@@ -26,6 +28,9 @@ func (o *BulkOrder) Check() error {
 	return o.CheckOptional()
 }
 
+// Pace is the time from one letter to the next.
+func (o *BulkOrder) Pace() time.Duration { return cmp.Or(o.Every, UsualRate) }
+
 // ErrNoFilter is an ErrInput: nobody should move all letters by accident.
 var ErrNoFilter = wrong("filter", "no condition is given; to mean every letter say so (all)")
 
@@ -38,12 +43,14 @@ type Bulk struct {
 	Note     string            `json:"note,omitempty"`
 	Rate     string            `json:"rate"` // time from one letter to the next
 	Canary   int               `json:"canary"`
+	At       time.Time         `json:"at,omitzero"` // of the first letter, where they are to run later
 	Started  time.Time         `json:"started,omitzero"`
 	Ended    time.Time         `json:"ended,omitzero"`
-	Requeued int               `json:"requeued"` // letters that began to run
-	Done     int               `json:"done"`     // of these, closed by an answer
-	Failed   int               `json:"failed"`   // of these, not
-	Refused  int               `json:"refused"`  // by a rule, or on their way already
+	Requeued int               `json:"requeued"`        // letters that began to run
+	Done     int               `json:"done"`            // of these, closed by an answer
+	Failed   int               `json:"failed"`          // of these, not
+	Refused  int               `json:"refused"`         // by a rule, or on their way already
+	Later    int               `json:"later,omitempty"` // letters that got their time, and run by themselves
 	Last     string            `json:"last,omitempty"`
 }
 
@@ -60,6 +67,7 @@ const (
 type Preview struct {
 	Letters  int         `json:"letters"` // that the filter finds
 	Would    int         `json:"would_requeue"`
+	At       time.Time   `json:"at,omitzero"`  // when the first of them would run; left out: at once
 	Refused  int         `json:"would_refuse"` // by rule: they need a look each
 	Refusals []Refusal   `json:"refusals"`     // why, the first met first
 	More     bool        `json:"more,omitempty"`
@@ -75,7 +83,8 @@ type Refusal struct {
 // Previewed is a letter and what a bulk would do with it.
 type Previewed struct {
 	View
-	Refused string `json:"refused,omitempty"` // why; empty: it would run
+	At      time.Time `json:"at,omitzero"`       // when it would run; left out: at once, or not at all
+	Refused string    `json:"refused,omitempty"` // why; empty: it would run
 }
 
 // NewPreview is one of no letters.
@@ -84,14 +93,19 @@ func NewPreview() Preview { return Preview{Refusals: []Refusal{}, First: []Previ
 // shownFirst is how many letters a Preview names.
 const shownFirst = 20
 
-// Add counts a letter; err is what MayRequeue said about it.
-func (p *Preview) Add(v View, err error) {
+// Add counts a letter that would run at a time, zero: at once; err is what MayRequeue or
+// MayLater said about it.
+func (p *Preview) Add(v View, at time.Time, err error) {
 	p.Letters++
 	one := Previewed{View: v}
 	if err == nil {
 		p.Would++
+		one.At = at
+		if p.Would == 1 {
+			p.At = at
+		}
 	} else {
-		one.Refused = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")
+		one.Refused = strings.TrimPrefix(strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "), ErrInput.Error()+": ")
 		p.Refused++
 		p.refuse(one.Refused)
 	}

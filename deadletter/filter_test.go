@@ -214,7 +214,7 @@ func TestPreview(t *testing.T) {
 		case 1:
 			err = ErrBusy
 		}
-		p.Add(View{}, err)
+		p.Add(View{}, time.Time{}, err)
 	}
 	want := []Refusal{{"it was done", 5}, {ErrBusy.Error(), 5}}
 	if p.Letters != 25 || p.Would != 15 || p.Refused != 10 || len(p.First) != 20 || !slices.Equal(p.Refusals, want) ||

@@ -12,6 +12,8 @@ type Order struct {
 	Kind            idempotency.Kind // Requeued, Redriven
 	Bulk            bool             // one of many
 	ExecutedUnknown bool             // a person knows that it may have been executed, by a repeat without a key too, and wants it all the same
+	At              time.Time        // not before; zero: at once
+	Due             bool             // a time that a person gave it has come
 	Signed                           // whose wish; may be empty
 }
 

@@ -20,7 +20,7 @@ type View struct {
 	Since    time.Time `json:"since"` // when it was given up; of a call that is on its way, when that began
 	Reason   string    `json:"reason"`
 	Executed string    `json:"executed"` // may the upstream have acted: no, maybe, yes
-	Todo     string    `json:"todo"`     // requeue, ask, check, resolve, wait, none
+	Todo     string    `json:"todo"`     // requeue, ask, check, resolve, wait, later, none
 	Advice   string    `json:"advice"`
 
 	Labels   attempt.Labels `json:"labels"`
@@ -34,8 +34,9 @@ type View struct {
 	Host     string         `json:"host"`
 	Path     string         `json:"path"`
 
-	NextAt  *time.Time `json:"next_at"` // when it is tried again by itself, in doubt when its key is new; null: never
-	Expires *time.Time `json:"expires"` // when it is removed; null: it is on its way
+	NextAt  *time.Time `json:"next_at"`         // when it is tried again by itself, in doubt when its key is new; null: never
+	Later   *LaterView `json:"later,omitempty"` // a person had it run again then
+	Expires *time.Time `json:"expires"`         // when it is removed; null: it is on its way
 
 	Made     int                `json:"attempts_made"` // in all; Attempts holds the first and the last ones
 	Attempts []attempt.FullView `json:"attempts"`
@@ -56,6 +57,14 @@ type RunView struct {
 	Ended    *time.Time `json:"ended"` // null: it is on its way
 	First    int        `json:"first_attempt"`
 	Reason   string     `json:"reason"`
+}
+
+// LaterView is the wish of a person that a letter is run again at a time.
+type LaterView struct {
+	At              time.Time `json:"at"`
+	By              string    `json:"by,omitempty"`
+	Note            string    `json:"note,omitempty"`
+	ExecutedUnknown bool      `json:"executed_unknown"`
 }
 
 // NoteView is what a person or a rule decided.
@@ -109,6 +118,9 @@ func NewView(rec *idempotency.Record) View {
 		Status: rec.History.Last().Status,
 	}
 	v.Todo, v.Advice = Advise(rec)
+	if l, ok := LaterOf(rec); ok {
+		v.Later = &LaterView{l.At, l.By, l.Note, l.ExecutedUnknown}
+	}
 	if !rec.Keyless {
 		v.KeyHash = idempotency.KeyHash(rec.Key)
 	}

@@ -18,6 +18,8 @@ func Admit(rec *Record, c Claim, now time.Time) Begun {
 		return Begun{Result: Fresh, Record: started(*rec, c, now), Letter: true} // nobody settled it: what happened is not forgotten
 	case rec.Expired(now):
 		return Begun{Result: Fresh, Record: started(Record{Created: now, Version: rec.Version}, c, now)}
+	case rec.State.Vacant() && c.Version != 0 && c.Version != rec.Version:
+		return Begun{Result: Busy, Record: *rec} // somebody else moved it meanwhile
 	case rec.State.Vacant():
 		return reopen(rec, c, now)
 	}

@@ -17,6 +17,7 @@ import (
 // Claim is what a new client request, or a requeue, says about itself to Begin.
 type Claim struct {
 	ID
+	Version     uint64 // a record that may run again must have it still, for what was decided by what was read; 0: any
 	Owner       string // call id
 	Fingerprint [32]byte
 	Credentials [32]byte // hash of Authorization in NoTenant; ignored elsewhere

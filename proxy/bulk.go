@@ -31,13 +31,21 @@ type bulk struct {
 // Preview says what a bulk would do, and does nothing. Errors: as EachLetter.
 func (p *Proxy) Preview(ctx context.Context, o deadletter.BulkOrder) (deadletter.Preview, error) {
 	out := deadletter.NewPreview()
-	order := bulkOrder(&o)
+	order, every, now := bulkOrder(&o), o.Pace(), time.Now()
 	err := p.EachLetter(ctx, o.Filter, func(rec *idempotency.Record) error {
 		if out.Letters == mostCounted {
 			out.More = true
 			return errEnough
 		}
-		out.Add(deadletter.NewView(rec), deadletter.MayRequeue(rec, &order))
+		at, err := o.At, error(nil)
+		if at.IsZero() {
+			err = deadletter.MayRequeue(rec, &order)
+		} else {
+			at = at.Add(time.Duration(out.Would) * every)
+			order.At = at
+			err = deadletter.MayLater(rec, &order, now)
+		}
+		out.Add(deadletter.NewView(rec), at, err)
 		return nil
 	})
 	if errors.Is(err, errEnough) {
@@ -63,22 +71,20 @@ func (p *Proxy) StartBulk(o deadletter.BulkOrder) (deadletter.Bulk, error) {
 	if p.drained.Load() {
 		return deadletter.Bulk{}, deadletter.ErrDraining
 	}
-	if o.Every == 0 {
-		o.Every = deadletter.UsualRate
-	}
+	o.Every = o.Pace()
 	ctx, cancel := context.WithCancel(p.base)
 	b := &bulk{
 		cancel: cancel, places: make(chan struct{}, mostBulk), watch: deadletter.NewWatch(o.Canary),
 		view: deadletter.Bulk{
 			State: deadletter.BulkRunning, Filter: o.Filter.Values(), By: o.By, Note: o.Note,
-			Rate: o.Every.String(), Canary: o.Canary, Started: time.Now(),
+			Rate: o.Every.String(), Canary: o.Canary, At: o.At, Started: time.Now(),
 		},
 	}
 	if !p.bulks.begin(b) {
 		cancel()
 		return deadletter.Bulk{}, deadletter.ErrBulk
 	}
-	p.Log.Warn("a requeue of many dead letters begins", "by", o.By, "note", o.Note, "filter", o.Filter.Values(), "canary", o.Canary, "every", o.Every.String())
+	p.Log.Warn("a requeue of many dead letters begins", "by", o.By, "note", o.Note, "filter", o.Filter.Values(), "canary", o.Canary, "every", o.Every.String(), "at", o.At)
 	p.crew.goes(p.Log, func() { p.runBulk(ctx, b, o) })
 	return b.look(), nil
 }
@@ -141,6 +147,9 @@ func (p *Proxy) runBulk(ctx context.Context, b *bulk, o deadletter.BulkOrder) {
 	defer b.cancel()
 	order, next, canaries := bulkOrder(&o), time.Now(), o.Canary
 	err := p.EachLetter(ctx, o.Filter, func(rec *idempotency.Record) error {
+		if !o.At.IsZero() {
+			return p.laterOf(ctx, b, rec, &o)
+		}
 		if err := deadletter.MayRequeue(rec, &order); err != nil {
 			return b.refused(err) // it does not take its turn
 		}
@@ -180,7 +189,7 @@ func (p *Proxy) runBulk(ctx context.Context, b *bulk, o deadletter.BulkOrder) {
 		b.end(deadletter.BulkStopped, err.Error())
 	}
 	v := b.look()
-	p.Log.Warn("the requeue of many dead letters is over", "state", v.State, "why", v.Why, "requeued", v.Requeued, "done", v.Done, "failed", v.Failed, "refused", v.Refused)
+	p.Log.Warn("the requeue of many dead letters is over", "state", v.State, "why", v.Why, "requeued", v.Requeued, "done", v.Done, "failed", v.Failed, "refused", v.Refused, "later", v.Later)
 }
 
 // place waits for the time and for room for one more letter.
@@ -215,7 +224,7 @@ func (b *bulk) requeued(id string) {
 // refused counts a letter that may not run or that somebody else has, and passes on
 // what ends the bulk.
 func (b *bulk) refused(err error) error {
-	for _, one := range []error{deadletter.ErrRefused, deadletter.ErrBusy, deadletter.ErrClosed, deadletter.ErrNotFound, deadletter.ErrNoRequest} {
+	for _, one := range []error{deadletter.ErrRefused, deadletter.ErrInput, deadletter.ErrBusy, deadletter.ErrClosed, deadletter.ErrNotFound, deadletter.ErrNoRequest} {
 		if errors.Is(err, one) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

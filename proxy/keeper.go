@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"retryproxy/deadletter"
 	"retryproxy/idempotency"
 	"retryproxy/limiter"
 )
@@ -173,7 +174,9 @@ func (p *Proxy) wakeDue(ctx context.Context, due []idempotency.Record, full bool
 		}
 		switch rec.State {
 		case idempotency.StateInDoubt:
-			if !underQuestion(rec) {
+			if _, wanted := deadletter.LaterOf(rec); wanted {
+				group.Go(func() { p.redrive(ctx, rec, now) })
+			} else if !underQuestion(rec) {
 				group.Go(func() { p.outOfDoubt(ctx, rec, now) })
 			} else if p.keeper.enter(rec.Host, mostAwakeAt) {
 				p.crew.goes(p.Log, func() {

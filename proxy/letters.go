@@ -208,11 +208,11 @@ func letterError(err error) error {
 }
 
 // logLetter writes what a person did with a letter.
-func (p *Proxy) logLetter(msg string, rec *idempotency.Record, did string, s deadletter.Signed) {
+func (p *Proxy) logLetter(msg string, rec *idempotency.Record, did string, s deadletter.Signed, more ...any) {
 	hash := ""
 	if !rec.Keyless {
 		hash = idempotency.KeyHash(rec.Key)
 	}
-	p.Log.Warn(msg, "letter", rec.Receipt, "did", did, "by", s.By, "note", s.Note, "state", rec.State.String(), "executed", rec.Executed.String(), //nolint:sloglint // msg is a constant of the caller
-		"host", rec.Host, "method", rec.Method, "path", rec.Path, "shop", rec.Labels.Shop, "task_type", rec.Labels.TaskType, "key_hash", hash)
+	p.Log.Warn(msg, append([]any{"letter", rec.Receipt, "did", did, "by", s.By, "note", s.Note, "state", rec.State.String(), "executed", rec.Executed.String(), //nolint:sloglint // msg is a constant of the caller
+		"host", rec.Host, "method", rec.Method, "path", rec.Path, "shop", rec.Labels.Shop, "task_type", rec.Labels.TaskType, "key_hash", hash}, more...)...)
 }

@@ -299,9 +299,13 @@ func (x *exchange) heardOf(q *presets.Query) (a asked) {
 // waits looks at the record.
 
 // underQuestion says that a record in doubt is being asked about: its date is that of the
-// next question, and not that of its end.
+// next question, and not that of its end, nor one that a person gave it.
 func underQuestion(rec *idempotency.Record) bool {
-	return rec.State == idempotency.StateInDoubt && !rec.NextAt.IsZero() && rec.NextAt.Before(rec.Expires.Add(-time.Second))
+	if rec.State != idempotency.StateInDoubt || rec.NextAt.IsZero() || !rec.NextAt.Before(rec.Expires.Add(-time.Second)) {
+		return false
+	}
+	_, wanted := deadletter.LaterOf(rec)
+	return !wanted
 }
 
 // firstQuestion is when a call that ends in doubt is asked about; zero: it is not.

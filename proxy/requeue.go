@@ -107,19 +107,17 @@ func (p *Proxy) again(rec *idempotency.Record, q *idempotency.Request, o *deadle
 // claimAgain begins the run in the store. A letter in doubt becomes a plain one
 // first, so that it is one in every moment.
 func (x *exchange) claimAgain(ctx context.Context, rec *idempotency.Record, q *idempotency.Request, o *deadletter.Order) error {
-	now := time.Now()
+	now, version := time.Now(), rec.Version
 	ctx = context.WithoutCancel(ctx) // both steps, or none
-	if o.Kind == idempotency.Requeued {
-		c := idempotency.Change{Now: now, Version: rec.Version, TTL: x.set.LetterTTL, Note: &idempotency.Note{At: now, By: o.By, Did: deadletter.DidRequeue, Text: o.Note}}
-		if o.ExecutedUnknown {
-			c.Note.Did = deadletter.DidRequeueUnknown
-		}
-		if _, err := x.p.Store.Advance(ctx, rec.ID, rec.State, idempotency.StateDead, c); err != nil {
+	if c, ok := x.noteAgain(rec, o, now); ok {
+		moved, err := x.p.Store.Advance(ctx, rec.ID, rec.State, idempotency.StateDead, c)
+		if err != nil {
 			return letterError(err)
 		}
+		version = moved.Version
 	}
 	begun, err := x.p.Store.Begin(ctx, idempotency.Claim{
-		ID: rec.ID, Owner: x.id, Fingerprint: rec.Fingerprint, Credentials: rec.Credentials, Policy: x.policy.Name, Labels: rec.Labels,
+		ID: rec.ID, Version: version, Owner: x.id, Fingerprint: rec.Fingerprint, Credentials: rec.Credentials, Policy: x.policy.Name, Labels: rec.Labels,
 		Method: rec.Method, Host: x.hops[0].host, Path: rec.Path, Deadline: x.begun.Add(x.policy.Deadline),
 		ClientCount: rec.ClientCount, TTL: x.set.KeyTTL, Kind: o.Kind, Keyless: rec.Keyless, Honoured: rec.Honoured, Terms: rec.Terms, Request: q, Trace: x.ownTrace(),
 	}, now)
@@ -135,6 +133,21 @@ func (x *exchange) claimAgain(ctx context.Context, rec *idempotency.Record, q *i
 	x.note(rec.ID)
 	x.flight = x.p.Flights.Start(rec.ID, x.id)
 	return nil
+}
+
+// noteAgain is what comes before the run; false: nothing. Of a letter whose time has come
+// it was noted when it got it: a process that is killed here leaves it due.
+func (x *exchange) noteAgain(rec *idempotency.Record, o *deadletter.Order, now time.Time) (idempotency.Change, bool) {
+	c := idempotency.Change{Now: now, Version: rec.Version, TTL: x.set.LetterTTL}
+	if o.Due {
+		c.NextAt = now.Add(redriveLater)
+		return c, rec.State == idempotency.StateInDoubt
+	}
+	c.Note = &idempotency.Note{At: now, By: o.By, Did: deadletter.DidRequeue, Text: o.Note}
+	if o.ExecutedUnknown {
+		c.Note.Did = deadletter.DidRequeueUnknown
+	}
+	return c, o.Kind == idempotency.Requeued
 }
 
 // runAgain is the path of a requeued call.
@@ -170,26 +183,36 @@ func (x *exchange) nextRedrive() time.Time {
 	return at
 }
 
-// redrive runs a letter again whose time has come. One that cannot run now is put
-// off; one that may not, by a rule or a configuration that changed, waits for a person.
+// redrive runs a letter again whose time has come, by its policy or by a person. One that
+// cannot run now is put off; one that may not, by a rule or a configuration that changed,
+// waits for a person, who sees why.
 func (p *Proxy) redrive(ctx context.Context, rec *idempotency.Record, now time.Time) {
+	order := &deadletter.Order{Kind: idempotency.Redriven}
+	l, wanted := deadletter.LaterOf(rec)
+	if wanted {
+		order = l.Order()
+	}
 	var err error
 	if p.mayWake(rec.Host, now) {
-		_, err = p.requeue(ctx, rec, &deadletter.Order{Kind: idempotency.Redriven}, func(bool) { p.keeper.exit(rec.Host) })
+		_, err = p.requeue(ctx, rec, order, func(bool) { p.keeper.exit(rec.Host) })
 		if err == nil {
 			return
 		}
 		p.keeper.exit(rec.Host)
 	}
-	c := idempotency.Change{Now: now, TTL: rec.Expires.Sub(now)}
+	c := idempotency.Change{Now: now, Version: rec.Version, TTL: rec.Expires.Sub(now)}
 	switch {
 	case err == nil, errors.Is(err, deadletter.ErrNoRoom):
 		at, _, _ := p.Limiter.Peek(&limiter.Claim{Host: rec.Host}, now)
 		c.NextAt = later(at, now).Add(rand.N(redriveLater))
 	case errors.Is(err, deadletter.ErrRefused), errors.Is(err, deadletter.ErrNoRequest):
+		c.Note = &idempotency.Note{At: now, By: "retryproxy", Did: deadletter.DidNotRun, Text: err.Error()}
 		p.Log.Warn("a dead letter is not tried again by itself", "letter", rec.Receipt, "host", rec.Host, "why", err.Error())
 	default:
 		return // somebody else has it, or the store does not answer: it comes up again
+	}
+	if wanted {
+		c.TTL = deadletter.Outlives(rec, later(c.NextAt, now), now)
 	}
 	_, _ = p.Store.Advance(ctx, rec.ID, rec.State, rec.State, c) // else it stays due
 	p.keeper.expect(sooner(c.NextAt, now.Add(redriveLater)))

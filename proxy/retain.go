@@ -84,7 +84,8 @@ func (p *Proxy) announce(ctx context.Context, said deadletter.Said) {
 	}
 }
 
-// retire gives up the n oldest dead letters; those in doubt stay.
+// retire gives up the n oldest dead letters; those in doubt stay, and those that a person
+// gave a time.
 func (p *Proxy) retire(ctx context.Context, n int, keep deadletter.Keep) error {
 	if n == 0 {
 		return nil
@@ -93,6 +94,9 @@ func (p *Proxy) retire(ctx context.Context, n int, keep deadletter.Keep) error {
 	err := p.EachLetter(ctx, deadletter.Filter{State: "dead"}, func(rec *idempotency.Record) error {
 		if gone == n {
 			return errEnough
+		}
+		if _, wanted := deadletter.LaterOf(rec); wanted {
+			return nil // a person counts on it
 		}
 		now := time.Now()
 		_, err := p.Store.Advance(ctx, rec.ID, rec.State, idempotency.StateFailed, idempotency.Change{

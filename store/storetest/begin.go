@@ -23,6 +23,7 @@ var beginTests = []test{
 	{"tenants are apart, ID-01", tenantsApart},
 	{"the client's count never falls", countNeverFalls},
 	{"of many claims one is fresh, ID-05", oneOfManyIsFresh},
+	{"a claim by what was read before a move gets nothing", claimByVersion},
 }
 
 func freshStartsRun(b *bench) {
@@ -51,6 +52,18 @@ func busyWhileHeld(b *bench) {
 			b.Errorf("Busy on %s = state %s, owner %s, next %v, %d runs", state, rec.State, rec.Owner, rec.NextAt, len(rec.Runs))
 		}
 	}
+}
+
+func claimByVersion(b *bench) {
+	rec := b.reach(claim(order, "call-1"), idempotency.StateDead, classify.ExecutedNo)
+	c := claim(order, "call-2")
+	c.Version = rec.Version
+	b.advance(order, idempotency.StateDead, idempotency.StateDead, change("", start))
+	if got := b.begin(c, start, idempotency.Busy); got.State != idempotency.StateDead || len(got.Runs) != 1 {
+		b.Errorf("after a claim by an old version: %s with %d runs", got.State, len(got.Runs))
+	}
+	c.Version = b.get(order, start).Version
+	b.begin(c, start, idempotency.Fresh)
 }
 
 func replayWhenDone(b *bench) {
