@@ -17,7 +17,7 @@ FUZZTIME ?= 10000x
 BENCH ?= .
 COUNT ?= 1
 
-.PHONY: help build run demo test race lint fmt docs fuzz bench e2e clients cross dist repro kit check clean
+.PHONY: help build run demo test race lint fmt docs fuzz bench e2e clients page cross dist repro kit check clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -67,6 +67,11 @@ clients: ## curl, Python, Node, Go, Java and Chromium through the real binary
 	npm ci --prefix clients/testdata/node --no-audit --no-fund --loglevel error
 	RETRYPROXY_CLIENTS=all go test -race -count=1 -parallel 6 ./clients
 
+page: ## the page in Chromium: by hand and keys, narrow, in both languages, with axe; screenshots in dist/page
+	npm ci --prefix dashboard/testdata --no-audit --no-fund --loglevel error
+	mkdir -p dist/page
+	RETRYPROXY_PAGE=all go test -count=1 -artifacts -outputdir dist/page -run TestPage .
+
 cross: ## build for Linux, macOS and Windows on amd64 and arm64 into dist/
 	@for p in $(PLATFORMS); do \
 	  out=dist/retryproxy-$${p%/*}-$${p#*/}; [[ $$p == windows/* ]] && out=$$out.exe; \
@@ -97,7 +102,7 @@ kit: ## check deploy/ by the types of Kubernetes and Compose
 	cd deploy/testdata/strict && go vet . && go test -count=1 .
 
 check: export RETRYPROXY_CLIENTS := off# in the target test; clients runs them
-check: lint dist test kit fuzz e2e clients ## all that CI runs
+check: lint dist test kit fuzz e2e clients page ## all that CI runs
 
 clean: ## remove what was built
 	rm -rf retryproxy retryproxy.exe dist

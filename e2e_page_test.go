@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ import (
 const pageConfig = `
 listen: {proxy: "127.0.0.1:0", admin: "127.0.0.1:%d"}
 retry_policies:
+  - {name: pdd, match: {task_type: pdd}, preset: pdd, max_retries: 0}
+  - {name: once, match: {task_type: once}, max_retries: 0, dead_letter: all}
   - {name: slow, match: {task_type: slow}, max_retries: 3, base_delay: 10m, max_delay: 10m, deadline: 1h, jitter: none}
   - {name: default, max_retries: 2, base_delay: 50ms, jitter: none, dead_letter: all}
 retry_limits: {global: off, task_type: off, shop: {rate: 60/m}}
@@ -35,22 +38,28 @@ slots: {max_waiting: 20000, max_wait: 1h}
 breakers: {host: {open: 2s, open_max: 5s}}
 store: {kind: sqlite, path: %q, durability: process}
 log: {level: error}
+%s
 `
 
 // stage is the proxy with its upstreams, and a browser that looks at it.
 type stage struct {
 	*process
-	t       *testing.T
-	client  *http.Client
-	well    *httptest.Server // answers
-	shaky   *httptest.Server // every third answer is a 503
-	doubt   *httptest.Server // 500
-	dead    *httptest.Server // 503
-	browser context.Context
-	axe     string
+	t        *testing.T
+	client   *http.Client
+	well     *httptest.Server // answers
+	shaky    *httptest.Server // every third answer is a 503
+	doubtful *httptest.Server // 500
+	dead     *httptest.Server // 503, unless it is well again
+	revived  atomic.Bool
+	picky    *httptest.Server // 503, unless dead is well again
+	pdd      *httptest.Server // answers what said is
+	said     atomic.Pointer[string]
+	browser  context.Context
+	axe      string
 }
 
-func onStage(t *testing.T) *stage {
+// onStage needs further lines of the configuration.
+func onStage(t *testing.T, more string) *stage {
 	if os.Getenv("RETRYPROXY_PAGE") == "" {
 		t.Skip("needs Chromium and axe-core: make page")
 	}
@@ -71,14 +80,27 @@ func onStage(t *testing.T) *stage {
 	}
 	s.well = answer(func(int64) int { return 200 })
 	s.shaky = answer(func(n int64) int { return map[bool]int{true: 503, false: 200}[n%3 == 0] })
-	s.doubt = answer(func(int64) int { return 500 })
-	s.dead = answer(func(int64) int { return 503 })
+	s.doubtful = answer(func(int64) int { return 500 })
+	s.dead = answer(func(int64) int { return map[bool]int{true: 200, false: 503}[s.revived.Load()] })
+	s.picky = answer(func(int64) int { return map[bool]int{true: 200, false: 503}[s.revived.Load()] })
+	s.pdd = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, *s.said.Load())
+	}))
+	t.Cleanup(s.pdd.Close)
 	dir, port := t.TempDir(), freePort(t)
-	s.process = runBinary(t, filepath.Join(dir, "c.yaml"), port, fmt.Sprintf(pageConfig, port, filepath.Join(dir, "data")))
-	proxy, _ := url.Parse("http://" + s.proxy)
-	s.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), MaxIdleConnsPerHost: 64}, Timeout: 30 * time.Second}
+	s.start(dir, port, more)
 	s.browser = browser(t)
 	return s
+}
+
+// start runs the binary; again on the same folder and port after it was killed.
+func (s *stage) start(dir string, port int, more string) {
+	s.t.Helper()
+	s.process = runBinary(s.t, filepath.Join(dir, "c.yaml"), port, fmt.Sprintf(pageConfig, port, filepath.Join(dir, "data"), more))
+	proxy, _ := url.Parse("http://" + s.proxy)
+	s.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), MaxIdleConnsPerHost: 64}, Timeout: 30 * time.Second}
 }
 
 // browser is a Chromium without a window.
@@ -140,11 +162,15 @@ func (s *stage) load(each time.Duration) (stop func()) {
 
 // troubles leaves letters, a doubt, an outage and waiting calls behind.
 func (s *stage) troubles(waiting int) {
+	s.t.Helper()
 	for i := range 3 {
-		s.send("POST", s.doubt.URL+"/order", fmt.Sprintf(`{"order":"doubt-%04d"}`, i), "X-Shop-Id: s1", "X-Task-Type: order_ship", fmt.Sprintf("X-Request-Id: bot-doubt-%04d", i))
+		s.send("POST", s.doubtful.URL+"/order", fmt.Sprintf(`{"order":"doubt-%04d"}`, i), "X-Shop-Id: s1", "X-Task-Type: order_ship", fmt.Sprintf("X-Request-Id: bot-doubt-%04d", i))
 	}
 	for range 8 {
 		s.send("GET", s.dead.URL+"/", "", "X-Shop-Id: s2", "X-Request-Timeout: 1")
+	}
+	for i := range 4 { // too few for its breaker
+		s.send("POST", s.picky.URL+"/order", "{}", "X-Shop-Id: s3", "X-Task-Type: once", fmt.Sprintf("X-Idempotency-Key: picky-%d", i))
 	}
 	var all sync.WaitGroup
 	each := make(chan int)
@@ -171,7 +197,9 @@ func (s *stage) at(path string) string { return "http://" + s.admin + path }
 // do takes one step in the browser.
 func do[T any](s *stage, what string, step chromedp.Action[T]) T {
 	s.t.Helper()
-	v, err := chromedp.Run(s.browser, step)
+	ctx, cancel := context.WithTimeout(s.browser, 30*time.Second)
+	defer cancel()
+	v, err := chromedp.Run(ctx, step)
 	if err != nil {
 		s.t.Fatalf("%s: %v", what, err)
 	}
@@ -226,20 +254,24 @@ func (s *stage) keepShot(name string) {
 	}
 }
 
+// tooWide names the elements without which the page would fit.
+const tooWide = `[...document.querySelectorAll("body *")].filter((e) => { const was = e.style.display; e.style.display = "none"; const fits = document.documentElement.scrollWidth <= innerWidth; e.style.display = was; return fits; }).map((e) => e.outerHTML.slice(0, 120))`
+
 var pagePaths = []string{"/trace", "/trace?q=bot-doubt-0001", "/person", "/now", "/shops", "/line", "/line?state=parked", "/policies", "/coverage", "/audit", "/nothing"}
 
-// paintBudget is what the issue asks for; machines of CI that do other things as well
-// get more.
+// paintBudget is for the median, in ms; one page may take longer on a machine that does
+// other things as well.
 const (
 	paintBudget = 200.0
-	paintSlack  = 3
+	paintSlack  = 5
 )
 
 func TestPageEveryOne(t *testing.T) {
-	s := onStage(t)
+	s := onStage(t, "")
 	s.troubles(10000)
 	stop := s.load(10 * time.Millisecond)
 	defer stop()
+	var paints []float64
 	for _, path := range pagePaths {
 		for _, as := range []struct {
 			lang, theme string
@@ -249,21 +281,23 @@ func TestPageEveryOne(t *testing.T) {
 			s.open(path)
 			lang, light := eval[string](s, `document.documentElement.lang`), eval[string](s, `document.getElementById("light").textContent`)
 			wide := eval[int64](s, `document.documentElement.scrollWidth`)
-			if ms := s.paint(); ms > paintBudget*paintSlack {
-				t.Errorf("%s (%s, %d px): first paint after %.0f ms", path, as.lang, as.width, ms)
-			} else {
-				t.Logf("%s (%s, %s, %d px): first paint after %.0f ms", path, as.lang, as.theme, as.width, ms)
-			}
+			paints = append(paints, s.paint())
 			if !strings.HasPrefix(lang, as.lang[:2]) || light == "" {
 				t.Errorf("%s: lang = %q, the light says %q", path, lang, light)
 			}
 			if wide > as.width {
-				t.Errorf("%s (%s): %d px wide on a screen of %d px", path, as.lang, wide, as.width)
+				t.Errorf("%s (%s): %d px wide on a screen of %d px: %v", path, as.lang, wide, as.width, eval[[]string](s, tooWide))
 			}
 			for _, flaw := range s.flaws() {
 				t.Errorf("%s (%s, %s, %d px): %s", path, as.lang, as.theme, as.width, flaw)
 			}
 			s.keepShot(fmt.Sprintf("%s-%s-%s-%d", strings.Trim(strings.NewReplacer("/", "", "?", "-", "=", "-").Replace(path), "-"), as.lang[:2], as.theme, as.width))
 		}
+	}
+	slices.Sort(paints)
+	if median, most := paints[len(paints)/2], paints[len(paints)-1]; median > paintBudget || most > paintBudget*paintSlack {
+		t.Errorf("first paint after %.0f ms at the median, %.0f at most; want %.0f and %.0f", median, most, paintBudget, paintBudget*paintSlack)
+	} else {
+		t.Logf("first paint after %.0f ms at the median, %.0f at most", median, most)
 	}
 }

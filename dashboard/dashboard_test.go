@@ -316,7 +316,7 @@ func TestViewerHasNoButtons(t *testing.T) {
 // A part of the API that fails is said so; the rest of the page stays.
 func TestFaultsAreShown(t *testing.T) {
 	f := busyDay()
-	f.set("/api/v1/deadletters/", `{"status":503,"reason":"store_unavailable","detail":"redis is away"}`)
+	f.set("/api/v1/deadletters", `{"status":503,"reason":"store_unavailable","detail":"redis is away"}`)
 	w := fetch(t, serverOf(t, f), "/person")
 	if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, "redis is away") || !strings.Contains(body, "70031") {
 		t.Errorf("letters that cannot be had = %d", w.Code)

@@ -77,7 +77,7 @@ func busyDay() *fake {
 		"/api/v1/calls?limit=100&state=waiting": waiting,
 		"/api/v1/calls?limit=100&state=parked":  `[]`,
 		"/api/v1/calls/waiting/histogram":       `{"start":"` + at(0) + `","step_s":10,"by_cause":{"backoff":[1,2],"parked":[0,4]},"later":2,"undated":1}`,
-		"/api/v1/deadletters/":                  `{"letters":[` + letter + `],"next":"n1"}`,
+		"/api/v1/deadletters":                   `{"letters":[` + letter + `],"next":"n1"}`,
 		"/api/v1/deadletters/r1":                letter,
 		"/api/v1/deadletters/hours":             `{"start":"` + at(-48*time.Hour) + `","step_s":3600,"reasons":{"manual_review":[1,0,2],"attempts_exhausted":[0,1,0]}}`,
 		"/api/v1/deadletters/bulk":              `{"state":"running","requeued":5,"done":3,"failed":1,"refused":1,"by":"li","rate":"1s"}`,

@@ -232,7 +232,7 @@ func (v *visit) fillLetters(out *personView, q url.Values) {
 		}
 	}
 	var list letters
-	err := v.get("/api/v1/deadletters/?"+query(pairs), &list)
+	err := v.get("/api/v1/deadletters?"+query(pairs), &list)
 	out.Letters, out.Next, out.Fault = list.Letters, list.Next, faultOf(err)
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/maruel/natural"
 )
 
 // shopTrend are the figures of a shop by minute.
@@ -31,6 +33,7 @@ func fillShops(v *visit) (any, error) {
 	if err := v.get("/api/v1/shops", &out.Shops); err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(out.Shops, func(a, b shop) int { return natural.Compare(a.Shop, b.Shop) })
 	for _, s := range out.Shops {
 		if len(s.Pauses)+len(s.Breakers) > 0 {
 			out.Stopped = append(out.Stopped, s)
@@ -50,7 +53,7 @@ func fillShops(v *visit) (any, error) {
 		})
 		t.Shops, out.Others = t.Shops[:mostRows], n-mostRows
 	}
-	slices.SortFunc(t.Shops, func(a, b shopTrend) int { return cmp.Compare(a.Shop, b.Shop) })
+	slices.SortFunc(t.Shops, func(a, b shopTrend) int { return cmp.Or(natural.Compare(a.Shop, b.Shop), cmp.Compare(a.Shop, b.Shop)) })
 	if out.Rows = len(t.Shops); out.Rows > 0 {
 		out.Heat = v.heatMap(t.Shops, t.Start, time.Duration(t.Step)*time.Second)
 	}

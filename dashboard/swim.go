@@ -100,8 +100,8 @@ func (v *visit) drawSpan(p *picture, s *span) {
 	class := classColour[s.try.Class]
 	p.rect(s.x, y, s.w, laneHigh-8, "f"+strconv.Itoa(class), w.say("lane.try", s.try.N, w.reason(s.try.Reason), took, w.say("executed."+s.try.Executed)))
 	label := strconv.Itoa(s.try.N)
-	if s.try.Status > 0 {
-		label += ": " + strconv.Itoa(s.try.Status)
+	if long := label + ": " + strconv.Itoa(s.try.Status); s.try.Status > 0 && fitting(long, s.w+8) == long {
+		label = long
 	}
 	p.write(s.x+1, y+laneHigh+6, "start", "", fitting(label, s.w+8))
 	// The mark says how far it came: sent and answered, sent and not answered, not sent.
