@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -340,6 +341,29 @@ func TestCoverageOfClients(t *testing.T) {
 		if len(k.Advice) != 1 || k.Advice[0].ID != "traffic.tunnels" || len(k.Advice[0].Fix) == 0 {
 			t.Errorf("advice = %+v, want one about the tunnel", k.Advice)
 		}
+		if page := r.admin("GET", "/coverage", "", nil); !strings.Contains(page.Body, "bot/1") || !strings.Contains(page.Body, k.Advice[0].Fix[0].Into) {
+			t.Errorf("the page says %s", page.Body)
+		}
+	})
+}
+
+// The pages understand what the API says: none shows a fault, with a letter, a dead host,
+// and calls that wait.
+func TestPagesOfTheAPI(t *testing.T) {
+	lasting(t, func(r *rig, _ func()) {
+		r.upstream("u1.test:80", answer(503, "down", "Retry-After: 2"))
+		r.upstream("u2.test:80", answer(500, "who knows"))
+		for range 6 { // a doubt each, and a shop that is stopped there
+			r.post("http://u2.test/order", "x", "X-Shop-Id: s2")
+		}
+		call := r.async(func() reply { return r.get("http://u1.test/wait", "X-Shop-Id: s1", "X-Request-Id: bot-1") })
+		rest(time.Second)
+		for _, path := range []string{"/trace", "/trace?q=bot-1", "/person", "/now", "/shops", "/line", "/line?state=parked", "/policies", "/coverage", "/audit"} {
+			if page := r.admin("GET", path, "", nil); page.Status != 200 || strings.Contains(page.Body, `role="alert"`) {
+				t.Errorf("%s = %d %s", path, page.Status, page.Body)
+			}
+		}
+		<-call
 	})
 }
 

@@ -34,6 +34,7 @@ var refillRefusals = rate.Every(time.Minute)
 type told struct {
 	By   string `json:"by"`
 	Note string `json:"note"`
+	Dry  bool   `json:"dry_run"`
 	rest string // what else it says
 }
 
@@ -63,6 +64,9 @@ func (s *server) audited(w http.ResponseWriter, r *http.Request, o duty, next ht
 	// A handler that breaks off has done something all the same, as far as anybody knows.
 	result := "broken_off"
 	defer func() {
+		if t.Dry && result == "ok" {
+			return // it only looked
+		}
 		s.note(r, o, sign.By, cmp.Or(t.Note, sign.Note), targetOf(r, t.rest), result)
 	}()
 	next(out, r)

@@ -235,6 +235,9 @@ func TestAuditSaysWhoDidWhat(t *testing.T) {
 	d.Letters.DropAll = func(context.Context, deadletter.Filter, bool, deadletter.Signed) (int, int, bool, error) {
 		return 0, 0, false, nil
 	}
+	d.Letters.Preview = func(_ context.Context, o deadletter.BulkOrder) (deadletter.Preview, error) {
+		return deadletter.Preview{}, o.CheckOptional()
+	}
 	h := New(team(d))
 	as := []string{"Authorization", "Bearer operator-token"}
 	for _, x := range []struct{ method, path, body, want string }{
@@ -247,6 +250,8 @@ func TestAuditSaysWhoDidWhat(t *testing.T) {
 		{"PUT", "/api/v1/retries?by=oleg", `{"value":"on"}`, `oleg retries.set [{"value":"on"}] : ok`},
 		{"DELETE", "/api/v1/newcodes?platform=pdd&code=10019", "", "oleg newcodes.seen [code=10019&platform=pdd] : ok"},
 		{"POST", "/api/v1/deadletters/drop", `{"filter":{"key":"order-12345"},"by":"li\u0007","note":"n"}`, `li (oleg) letters.drop [{"filter":{"key_hash":"HASH"}}] n: ok`},
+		{"POST", "/api/v1/deadletters/requeue", `{"all":true,"dry_run":true}`, `li (oleg) letters.drop [{"filter":{"key_hash":"HASH"}}] n: ok`}, // that only looked: the last one is still the one before
+		{"POST", "/api/v1/deadletters/requeue", `{"all":true,"dry_run":true,"by":"li\u0007"}`, `li (oleg) letters.requeue [{"all":true,"dry_run":true}] : bad_request`},
 	} {
 		direct(h, x.method, x.path, x.body, as...)
 		e := entriesOf(t, h)[0]

@@ -93,7 +93,7 @@ func busyDay() *fake {
 		"/api/v1/retries":                       `{"default":"on","scopes":[{"match":{"host":"a.test"},"value":"off","until":"` + at(time.Hour) + `"}]}`,
 		"/api/v1/explain":                       `{"mode":"forward","policy":"order_ship","policy_why":"task_type","retries":3,"outcomes":[{"outcome":"503","executed":"no","next":"retry","why":"status_503","wait_ms":2000,"attempts":4,"after_ms":9000}]}`,
 		"/api/v1/verdict":                       `{"preset":"pdd","is":"throttled","rule":"limit","class":"transient","reason":"throttled","executed":"no","next":"retried"}`,
-		"/api/v1/coverage":                      `{"since":"` + at(-time.Hour) + `","calls":100,"tunnels":30,"no_shop":50,"no_task_type":20,"clients":[{"client":"10.0.0.7","modes":{"forward":70,"connect":30},"calls":100,"tunnels":30,"no_shop":50,"own_retries":7,"patience_p50_ms":30000,"advice":[{"finding":"opaque tunnels","fix":"intercept: {hosts: [a.test]}"}]}]}`,
+		"/api/v1/coverage":                      `{"since":"` + at(-time.Hour) + `","clients":[{"client":"10.0.0.7","user_agents":["rpa/1"],"modes":{"forward":70,"opaque":30},"calls":100,"opaque_share":0.3,"no_shop_share":0.5,"no_task_share":0.2,"own_retries":7,"patience_p50_ms":30000,"advice":[{"id":"traffic.tunnels","severity":"warning","finding":"opaque tunnels","why":"only the connection","fix":[{"into":"config","line":"intercept: {hosts: [a.test]}"}]}]}]}`,
 		"/api/v1/audit":                         `{"entries":[{"at":"` + at(-time.Minute) + `","name":"li","role":"operator","client":"127.0.0.1","action":"breaker.reset","target":"a.test:443","note":"it is well","result":"ok"}],"next":"x"}`,
 	}}
 }

@@ -21,7 +21,7 @@ func (s *server) funcs(w words) template.FuncMap {
 		"in":    func(t time.Time) string { return w.lasts(time.Until(t)) },
 		"clock": s.clock, "date": func(t time.Time) string { return s.local(t).Format("2006-01-02 15:04:05") },
 		"iso":     func(t time.Time) string { return t.Format(time.RFC3339) },
-		"percent": percent, "host": hostName, "query": address,
+		"percent": percent, "share": func(x float64) string { return percent(ofShare(x, 1000), 1000) }, "host": hostName, "query": address,
 		"join": func(list []string) string { return strings.Join(list, w.pick(", ", "、")) },
 		"path": url.PathEscape, "list": func(items ...string) []string { return items }, "num": number, "dict": dict, "set": func(t time.Time) bool { return !t.IsZero() },
 	}

@@ -112,7 +112,7 @@ func (v *visit) drawSpan(p *picture, s *span) {
 	case s.try.Executed != "no":
 		phase = "◐"
 	}
-	p.write(s.x+s.w-2, y+laneHigh+6, "end", "", phase)
+	p.write(s.x+s.w/2, y+laneHigh/2+1, "middle", "on", phase)
 }
 
 // classColour is the colour of an attempt by its class.

@@ -1,8 +1,8 @@
 package dashboard
 
 var textsAudit = map[string]two{
-	"audit.lead":   {"Who changed what, the newest first.", "谁改动了什么，最新的在前。"},
-	"audit.action": {"Action", "操作"}, "audit.target": {"What", "对象"}, "audit.result": {"Result", "结果"},
+	"audit.lead": {"Who changed what, the newest first.", "谁改动了什么，最新的在前。"},
+	"audit.who":  {"Who", "何人"}, "audit.action": {"Action", "操作"}, "audit.target": {"What", "对象"}, "audit.result": {"Result", "结果"},
 	"audit.letter.requeue": {"letter run again", "再次执行死信"}, "audit.letter.resolve": {"letter settled", "登记死信结果"}, "audit.letter.drop": {"letter dropped", "丢弃死信"},
 	"audit.letters.requeue": {"many letters run again", "批量再次执行死信"}, "audit.letters.drop": {"many letters dropped", "批量丢弃死信"}, "audit.bulk.stop": {"bulk stopped", "停止批量"},
 	"audit.breaker.reset": {"breaker reset", "重置熔断"}, "audit.shop.resume": {"shop goes on", "恢复店铺"}, "audit.call.cancel": {"call ended", "结束调用"}, "audit.call.expedite": {"call hurried", "加急调用"},
