@@ -24,6 +24,7 @@ retry_limits: {global: off, task_type: off, shop: off}
 // startSqueezed runs the binary with few descriptors.
 func startSqueezed(t *testing.T, descriptors int) *process {
 	t.Helper()
+	skipE2E(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -124,6 +124,7 @@ type victim struct {
 
 func newVictim(t *testing.T) *victim {
 	t.Helper()
+	skipE2E(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

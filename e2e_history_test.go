@@ -20,6 +20,7 @@ import (
 // typed runs the binary and wants its exit code.
 func typed(t *testing.T, code int, args ...string) string {
 	t.Helper()
+	skipE2E(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

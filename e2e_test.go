@@ -72,9 +72,17 @@ func startBinary(t *testing.T, retries int, delay string, args ...string) *proce
 	return runBinary(t, file, port, fmt.Sprintf(e2eConfig, port, retries, delay), args...)
 }
 
+// skipE2E leaves a test with the real binary to make e2e, where both would run.
+func skipE2E(t *testing.T) {
+	if os.Getenv("RETRYPROXY_E2E") == "off" && strings.Contains(t.Name(), "E2E") {
+		t.Skip("make e2e runs it")
+	}
+}
+
 // runBinary runs the binary on a configuration that has this admin port.
 func runBinary(t *testing.T, file string, port int, config string, args ...string) *process {
 	t.Helper()
+	skipE2E(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -336,7 +336,7 @@ func (x *exchange) asksLater(t *tried, d Decision) (taken, answered bool) {
 func (x *exchange) waitsForAnswer() bool {
 	x.show(stateWaiting, nil)
 	for time.Now().Before(x.end) {
-		if x.sleep(nil, x.askAgainIn()) {
+		if x.sleep(nil, x.askAgainIn(askAgainOfQuestion)) {
 			break
 		}
 		rec, err := x.p.Store.Get(context.WithoutCancel(x.call.Context()), x.rec.ID, time.Now())
@@ -376,9 +376,9 @@ func (x *exchange) answerSettled(a *idempotency.Answer) {
 // for its key again.
 func (x *exchange) waitsForQuestion(end time.Time) (over bool) {
 	if x.patience.until.IsZero() || end.Before(x.patience.until) {
-		return !time.Now().Before(end) || x.sleep(nil, x.askAgainIn())
+		return !time.Now().Before(end) || x.sleep(nil, x.askAgainIn(askAgainOfQuestion))
 	}
-	return !time.Now().Before(x.patience.until) || x.sleep(nil, x.askAgainIn())
+	return !time.Now().Before(x.patience.until) || x.sleep(nil, x.askAgainIn(askAgainOfQuestion))
 }
 
 // stateOf is what was asked about a record since its last attempt.

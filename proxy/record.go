@@ -216,7 +216,7 @@ func (x *exchange) follow(id idempotency.ID, end time.Time) bool {
 		defer f.Leave()
 		done = f.Done()
 	} else {
-		patience = min(patience, x.askAgainIn())
+		patience = min(patience, x.askAgainIn(askAgainLast))
 	}
 	x.show(stateWaiting, nil)
 	x.p.calls.following.Add(1)
@@ -261,11 +261,15 @@ func later(a, b time.Time) time.Time {
 const (
 	askAgain     = 20 * time.Millisecond
 	askAgainLast = 250 * time.Millisecond
+
+	// Questions to a platform come minutes after each other, and of their answers nobody
+	// needs to hear within a moment.
+	askAgainOfQuestion = 2 * time.Second
 )
 
 // askAgainIn is how long to wait before the store is asked once more.
-func (x *exchange) askAgainIn() time.Duration {
-	d := min(askAgain<<min(x.asked, 8), askAgainLast)
+func (x *exchange) askAgainIn(last time.Duration) time.Duration {
+	d := min(askAgain<<min(x.asked, 8), last)
 	x.asked++
 	return d
 }
