@@ -245,6 +245,7 @@ func TestAuditSaysWhoDidWhat(t *testing.T) {
 		{"POST", "/api/v1/breakers/none:1/reset", "", "oleg breaker.reset [none:1] : not_found"},
 		{"POST", "/api/v1/shops/s1/resume", `{"platform":"pdd","by":"oleg","note":"captcha done"}`, `oleg shop.resume [s1 {"platform":"pdd"}] captcha done: ok`},
 		{"POST", "/api/v1/shops/s1/resume", `{"note":"captcha done"}`, "oleg shop.resume [s1] captcha done: ok"},
+		{"POST", "/api/v1/breakers/a.test:80/reset", `{"dry_run":true}`, `oleg breaker.reset [a.test:80 {"dry_run":true}] : ok`},
 		{"POST", "/api/v1/shops/s1/resume", `nonsense`, "oleg shop.resume [s1] : bad_request"},
 		{"PUT", "/api/v1/retries?for=30m&by=li", `{"value":"off"}`, `li (oleg) retries.set [for=30m {"value":"off"}] : ok`},
 		{"PUT", "/api/v1/retries?by=oleg", `{"value":"on"}`, `oleg retries.set [{"value":"on"}] : ok`},
