@@ -384,3 +384,34 @@ func TestLive(t *testing.T) {
 		t.Errorf("the stream begins with %q", text)
 	}
 }
+
+// What may have been executed stands before all else, and only there.
+func TestDoubtsComeFirst(t *testing.T) {
+	f := busyDay()
+	one := func(id, executed string) string {
+		return `{"id":"` + id + `","state":"dead","executed":"` + executed + `","todo":"check","method":"POST","host":"a.test:443","path":"/"}`
+	}
+	f.set("/api/v1/deadletters", `{"letters":[`+one("new", "no")+`,`+one("old", "maybe")+`]}`)
+	f.set("/api/v1/deadletters?executed=maybe&limit=10", `{"letters":[`+one("old", "maybe")+`]}`)
+	h := serverOf(t, f)
+	body := fetch(t, h, "/person").Body.String()
+	if old, recent := strings.Index(body, `id="l-old"`), strings.Index(body, `id="l-new"`); old < 0 || recent < old || strings.Count(body, `id="l-old"`) != 1 {
+		t.Errorf("the doubt is at %d, %d times, the other letter at %d", old, strings.Count(body, `id="l-old"`), recent)
+	}
+	if body = fetch(t, h, "/person?shop=s1").Body.String(); strings.Index(body, `id="l-new"`) > strings.Index(body, `id="l-old"`) {
+		t.Error("where letters are looked for they are not in their order")
+	}
+}
+
+// What is kept fresh is not what is dear: no preview, no hours.
+func TestFreshPageOfPerson(t *testing.T) {
+	f := busyDay()
+	h := serverOf(t, f)
+	body := fetch(t, h, "/person?dry=1&shop=s17", "X-Live: 1").Body.String()
+	if told := f.orders(); len(told) > 0 || strings.Contains(body, "bulk-start") || strings.Contains(body, "Letters by hour") {
+		t.Errorf("a page that is kept fresh asked for %q", told)
+	}
+	if body = fetch(t, h, "/person?dry=1&shop=s17").Body.String(); len(f.orders()) != 1 || !strings.Contains(body, "Letters by hour") {
+		t.Errorf("a page that is opened asked for %q", f.orders())
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -157,7 +158,8 @@ type preview struct {
 // personView is the page of what needs a person.
 type personView struct {
 	Filter  map[string]string // of the letters shown
-	Letters []letter
+	Doubts  []letter          // those that may have been executed; where none are asked for
+	Letters []letter          // the others
 	Next    string
 	Fault   *problem // of the letters
 	Hours   template.HTML
@@ -169,6 +171,7 @@ type personView struct {
 	Codes []newCode
 
 	Bulk    bulk
+	Running bool       // the bulk is seen on top: it runs, or did just now
 	Asked   url.Values // the form of the bulk that was previewed
 	Preview *preview
 	Refused *problem // why there is no preview
@@ -177,13 +180,20 @@ type personView struct {
 // letterKeys are the conditions of the list.
 var letterKeys = []string{"reason", "host", "shop", "task_type", "executed", "text", "key_hash"}
 
-const letterPage = 50
+const (
+	letterPage  = 50
+	firstDoubts = 10
+	lateBulk    = 10 * time.Minute // how long it is said how a bulk ended
+)
 
 func fillPerson(v *visit) (any, error) {
 	q := v.r.URL.Query()
 	out := personView{Filter: map[string]string{}, Asked: q}
+	live := v.r.Header.Get("X-Live") != "" // what is kept fresh has neither hours nor preview
 	v.fillLetters(&out, q)
-	v.fillHours(&out)
+	if !live {
+		v.fillHours(&out)
+	}
 	var shops []shop
 	if err := v.get("/api/v1/shops", &shops); err != nil {
 		return nil, err
@@ -202,7 +212,8 @@ func fillPerson(v *visit) (any, error) {
 	if err := v.get("/api/v1/deadletters/bulk", &out.Bulk); err != nil {
 		out.Bulk.State = "none" // where no letters are kept there is none
 	}
-	if q.Get("dry") != "" {
+	out.Running = out.Bulk.State == "running" || v.now.Sub(out.Bulk.Ended) < lateBulk
+	if q.Get("dry") != "" && !live {
 		out.Preview = &preview{}
 		order := bulkOf(q, signed{By: "-"}, true)
 		order.At, order.Rate, order.Canary, order.By = "", "", 0, ""
@@ -234,6 +245,14 @@ func (v *visit) fillLetters(out *personView, q url.Values) {
 	var list letters
 	err := v.get("/api/v1/deadletters?"+query(pairs), &list)
 	out.Letters, out.Next, out.Fault = list.Letters, list.Next, faultOf(err)
+	var doubts letters
+	if len(out.Filter) > 0 || q.Get("after") != "" || v.get("/api/v1/deadletters?executed=maybe&limit="+strconv.Itoa(firstDoubts), &doubts) != nil {
+		return
+	}
+	out.Doubts = doubts.Letters
+	out.Letters = slices.DeleteFunc(out.Letters, func(l letter) bool {
+		return slices.ContainsFunc(out.Doubts, func(d letter) bool { return d.ID == l.ID })
+	})
 }
 
 // fillHours draws letters by hour and reason.

@@ -71,10 +71,13 @@ const (
 // is a shop's fault, a dark column an outage.
 func (v *visit) heatMap(list []shopTrend, start time.Time, step time.Duration) template.HTML {
 	columns := len(list[0].Calls)
-	p := draw(heatLeft+heatCell*float64(columns), heatRow*float64(len(list)+1), v.words.say("shops.heat"))
+	right := heatLeft + heatCell*float64(columns)
+	p := draw(right+heatLeft, heatRow*float64(len(list)+1), v.words.say("shops.heat"))
 	for row, s := range list {
 		y := float64(row) * heatRow
-		p.write(0, y+12, "start", "", fitting(s.Shop, heatLeft))
+		name := fitting(s.Shop, heatLeft)
+		p.write(0, y+12, "start", "", name)
+		p.write(right+6, y+12, "start", "", name) // where the newest minute is: a phone shows that end
 		for i := range s.Calls {
 			at := start.Add(time.Duration(i) * step).In(v.now.Location()).Format("15:04")
 			tip := ""

@@ -23,10 +23,12 @@ async function refresh() {
     if (answer.redirected || !answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const old of regions()) {
-      const now = page.getElementById(old.id);
+      const now = old.id && page.getElementById(old.id);
       if (now && !busy(old) && now.innerHTML !== old.dataset.was) {
+        const places = [...old.querySelectorAll(".scroll")].map((e) => e.scrollLeft);
         old.dataset.was = now.innerHTML;
         old.replaceChildren(...now.childNodes);
+        old.querySelectorAll(".scroll").forEach((e, i) => { if (places[i]) e.scrollLeft = places[i]; });
       }
     }
     count();
