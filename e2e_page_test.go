@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +51,7 @@ type stage struct {
 	well     *httptest.Server // answers
 	shaky    *httptest.Server // every third answer is a 503
 	doubtful *httptest.Server // 500
+	busy     *httptest.Server // 429
 	dead     *httptest.Server // 503, unless it is well again
 	revived  atomic.Bool
 	picky    *httptest.Server // 503, unless dead is well again
@@ -56,6 +59,7 @@ type stage struct {
 	said     atomic.Pointer[string]
 	browser  context.Context
 	axe      string
+	asked    sync.Map // the hosts that the browser asked anything of
 }
 
 // onStage needs further lines of the configuration.
@@ -80,6 +84,7 @@ func onStage(t *testing.T, more string) *stage {
 	}
 	s.well = answer(func(int64) int { return 200 })
 	s.shaky = answer(func(n int64) int { return map[bool]int{true: 503, false: 200}[n%3 == 0] })
+	s.busy = answer(func(int64) int { return 429 })
 	s.doubtful = answer(func(int64) int { return 500 })
 	s.dead = answer(func(int64) int { return map[bool]int{true: 200, false: 503}[s.revived.Load()] })
 	s.picky = answer(func(int64) int { return map[bool]int{true: 200, false: 503}[s.revived.Load()] })
@@ -92,6 +97,16 @@ func onStage(t *testing.T, more string) *stage {
 	dir, port := t.TempDir(), freePort(t)
 	s.start(dir, port, more)
 	s.browser = browser(t)
+	err = chromedp.Listen(s.browser, func(ev any) {
+		if e, ok := ev.(*network.EventRequestWillBeSent); ok {
+			if u, err := url.Parse(e.Request.URL); err == nil && u.Host != "" {
+				s.asked.Store(u.Host, true)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -177,7 +192,7 @@ func (s *stage) troubles(waiting int) {
 	for range 32 {
 		all.Go(func() {
 			for i := range each {
-				if got := s.send("POST", s.shaky.URL+"/later", "{}", "X-Task-Type: slow", "Prefer: respond-async", fmt.Sprintf("X-Shop-Id: s%d", i%50), fmt.Sprintf("X-Idempotency-Key: later-%d", i)); got == 0 {
+				if got := s.send("POST", s.busy.URL+"/later", "{}", "X-Task-Type: slow", "Prefer: respond-async", fmt.Sprintf("X-Shop-Id: s%d", i%50), fmt.Sprintf("X-Idempotency-Key: later-%d", i)); got == 0 {
 					s.t.Errorf("call %d got no answer", i)
 					return
 				}
@@ -264,38 +279,58 @@ var pagePaths = []string{"/trace", "/trace?q=bot-doubt-0001", "/person", "/now",
 const (
 	paintBudget = 200.0
 	paintSlack  = 3
+	cpuBudget   = 2.0 // percent of a core
 )
+
+// each opens every page in both languages and themes, wide and narrow.
+func (s *stage) each(look func(lang, theme string, width int64, path string)) {
+	for _, as := range []struct {
+		lang, theme string
+		width       int64
+	}{{"en", "light", 1280}, {"zh-CN", "dark", 1280}, {"zh-CN", "light", 360}, {"en", "dark", 360}} {
+		s.look(as.lang, as.theme, as.width)
+		for _, path := range pagePaths {
+			s.open(path)
+			look(as.lang, as.theme, as.width, path)
+		}
+	}
+}
 
 func TestPageEveryOne(t *testing.T) {
 	s := onStage(t, "")
 	s.troubles(10000)
-	stop := s.load(10 * time.Millisecond)
+	stop := s.load(8 * time.Millisecond)
 	defer stop()
+	s.open("/now")
+	s.wait(`fetch("/api/v1/overview").then((r) => r.json()).then((o) => o.waiting >= 10000)`)
 	var paints []float64
-	for _, path := range pagePaths {
-		for _, as := range []struct {
-			lang, theme string
-			width       int64
-		}{{"en", "light", 1280}, {"zh-CN", "dark", 1280}, {"zh-CN", "light", 360}, {"en", "dark", 360}} {
-			s.look(as.lang, as.theme, as.width)
-			s.open(path)
-			lang, light := eval[string](s, `document.documentElement.lang`), eval[string](s, `document.getElementById("light").textContent`)
-			wide := eval[int64](s, `document.documentElement.scrollWidth`)
-			paints = append(paints, s.paint())
-			if !strings.HasPrefix(lang, as.lang[:2]) || light == "" {
-				t.Errorf("%s: lang = %q, the light says %q", path, lang, light)
-			}
-			if fault := eval[string](s, `document.querySelector(".fault:not([hidden])")?.textContent ?? ""`); fault != "" {
-				t.Errorf("%s (%s) says %q", path, as.lang, fault)
-			}
-			if wide > as.width {
-				t.Errorf("%s (%s): %d px wide on a screen of %d px: %v", path, as.lang, wide, as.width, eval[[]string](s, tooWide))
-			}
-			for _, flaw := range s.flaws() {
-				t.Errorf("%s (%s, %s, %d px): %s", path, as.lang, as.theme, as.width, flaw)
-			}
-			s.keepShot(fmt.Sprintf("%s-%s-%s-%d", strings.Trim(strings.NewReplacer("/", "", "?", "-", "=", "-").Replace(path), "-"), as.lang[:2], as.theme, as.width))
+	s.each(func(_, _ string, _ int64, _ string) { paints = append(paints, s.paint()) })
+	stop()
+	s.each(func(lang, theme string, width int64, path string) {
+		as := fmt.Sprintf("%s (%s, %s, %d px)", path, lang, theme, width)
+		in, light := eval[string](s, `document.documentElement.lang`), eval[string](s, `document.getElementById("light").textContent`)
+		if !strings.HasPrefix(in, lang[:2]) || light == "" {
+			t.Errorf("%s: lang = %q, the light says %q", as, in, light)
 		}
+		if fault := eval[string](s, `document.querySelector(".fault:not([hidden])")?.textContent ?? ""`); fault != "" {
+			t.Errorf("%s says %q", as, fault)
+		}
+		if wide := eval[int64](s, `document.documentElement.scrollWidth`); wide > width {
+			t.Errorf("%s is %d px wide: %v", as, wide, eval[[]string](s, tooWide))
+		}
+		for _, flaw := range s.flaws() {
+			t.Errorf("%s: %s", as, flaw)
+		}
+		s.keepShot(fmt.Sprintf("%s-%s-%s-%d", strings.Trim(strings.NewReplacer("/", "", "?", "-", "=", "-").Replace(path), "-"), lang[:2], theme, width))
+	})
+	s.asked.Range(func(host, _ any) bool {
+		if host != s.admin {
+			t.Errorf("a page asked %v", host)
+		}
+		return true
+	})
+	if _, any := s.asked.Load(s.admin); !any {
+		t.Error("it is not seen whom pages ask")
 	}
 	slices.Sort(paints)
 	if median, most := paints[len(paints)/2], paints[len(paints)-1]; median > paintBudget*paintSlack {
@@ -303,4 +338,42 @@ func TestPageEveryOne(t *testing.T) {
 	} else {
 		t.Logf("first paint after %.0f ms at the median, %.0f at most", median, most)
 	}
+	s.costs()
+}
+
+// costs sees to it that a page that is looked at costs little. What it costs does not
+// depend on the calls that pass, but without them it can be told apart.
+func (s *stage) costs() {
+	if runtime.GOOS != "linux" {
+		return
+	}
+	do(s, "no page", chromedp.Navigate("about:blank"))
+	alone := s.share(3 * time.Second)
+	s.open("/now")
+	s.wait(`seen > 0`)
+	if with := s.share(8 * time.Second); with-alone > cpuBudget {
+		s.t.Errorf("the page costs %.1f %% of a core, and %.1f %% without it; want %.0f %% at most", with, alone, cpuBudget)
+	} else {
+		s.t.Logf("the page costs %.1f %% of a core, and %.1f %% without it", with, alone)
+	}
+}
+
+// share is the part of a core, in percent, that the process uses for a while.
+func (s *stage) share(d time.Duration) float64 {
+	s.t.Helper()
+	used := func() (ticks int) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(text), ") ")
+		for _, field := range strings.Fields(after)[11:13] { // utime and stime, a hundred a second (proc(5))
+			n, _ := strconv.Atoi(field)
+			ticks += n
+		}
+		return ticks
+	}
+	from, at := used(), time.Now()
+	<-time.After(d)
+	return float64(used()-from) / time.Since(at).Seconds()
 }
